@@ -1,0 +1,1 @@
+"""The coding agents: their loop, their tools, their sandbox, their checkout and their client of the endpoint."""

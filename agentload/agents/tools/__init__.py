@@ -1,0 +1,1 @@
+"""The two tools an agent has: `read` and `bash`."""

@@ -1,0 +1,1 @@
+"""From raw evidence to derived tables: account(run)."""

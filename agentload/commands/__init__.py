@@ -1,0 +1,1 @@
+"""The subcommands: options in, one stage called, its answer printed. No arithmetic here."""
