@@ -43,7 +43,10 @@ class Tool(Protocol):
         ...
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments, with a `description`."""
+        """What the model is told: {"description": str, "parameters": JSON Schema of the arguments (an object)}.
+
+        The loop makes {"type": "function", "function": {"name": name, **schema()}} of it.
+        """
         ...
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
@@ -56,6 +59,10 @@ class LogReader(Protocol):
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the log."""
+        ...
+
+    def open_requests(self) -> int:
+        """Requests that the log has shown starting and not ending so far."""
         ...
 
     def close(self) -> LogFacts:

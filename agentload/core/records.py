@@ -251,10 +251,16 @@ class Completion:
     timings: ServerTimings | None = None
     server_id: str | None = None  # the answer's id
     model: str | None = None
-    chunk_ns: tuple[int, ...] = ()  # receive stamp of each event of the stream
+    chunk_ns: tuple[int, ...] = ()  # receive stamp of each event of the stream, the closing [DONE] left out
     error: str | None = None  # one line; None when the answer is whole
     raw_usage: dict[str, Any] | None = None  # as received, unknown fields kept
     raw_timings: dict[str, Any] | None = None
+    token_ns: tuple[int, ...] = ()  # those of chunk_ns whose event carries a token
+    comments: int = 0  # keepalive comments in the stream
+    notes: tuple[str, ...] = ()  # oddities that leave the answer whole
+    raw_extra: tuple[tuple[int, str, Any], ...] = ()  # (stamp, field, value) of fields we do not know; repeats left out
+    raw_request: bytes | None = None  # the body as sent, when it was asked for
+    raw_answer: bytes | None = None  # the body as received, when it was asked for
 
 
 # ---- joined --------------------------------------------------------------------------------------------------------

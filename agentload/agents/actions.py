@@ -1,0 +1,138 @@
+"""How does a model say what it wants to do, and how is the result handed back?
+
+Two protocols. Native tool calls, for servers and templates that know them. JSON actions, for models without: the
+system prompt asks for one JSON object an answer, and results come back as user messages. In both, what is kept in the
+history is what the model saw and said, so that the server's prefix cache can hold.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from agentload.core.ports import Tool
+from agentload.core.records import Completion, ToolCall
+
+
+class Actions(Protocol):
+    """One way to exchange tool calls with a model."""
+
+    def request_tools(self, tools: Sequence[Tool]) -> tuple[dict[str, Any], ...]:
+        """Return the `tools` of every request: the same each time, since a change would undo the prefix cache."""
+        ...
+
+    def system_note(self, tools: Sequence[Tool]) -> str:
+        """Return what the system prompt must add; empty when nothing."""
+        ...
+
+    def said(self, completion: Completion) -> tuple[dict[str, Any], tuple[ToolCall, ...]]:
+        """Return the assistant's message for the history, and the calls in it; no call: it is an answer."""
+        ...
+
+    def result(self, call: ToolCall, text: str) -> dict[str, Any]:
+        """Return the message that hands a call's result back."""
+        ...
+
+
+def arguments_of(call: ToolCall) -> dict[str, Any] | None:
+    """Decode a call's arguments; None when they are no JSON object."""
+    try:
+        value = json.loads(call.arguments or "{}")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+class NativeActions:
+    """OpenAI tool calls."""
+
+    def request_tools(self, tools: Sequence[Tool]) -> tuple[dict[str, Any], ...]:
+        """Return the tools' schemas."""
+        return tuple({"type": "function", "function": {"name": tool.name, **tool.schema()}} for tool in tools)
+
+    def system_note(self, tools: Sequence[Tool]) -> str:  # noqa: ARG002 - the other protocol needs it
+        """Nothing: the template shows the tools."""
+        return ""
+
+    def said(self, completion: Completion) -> tuple[dict[str, Any], tuple[ToolCall, ...]]:
+        """Return the answer as a message.
+
+        Arguments that are no JSON object would make a server refuse every later request (llama.cpp: HTTP 500), so
+        the history holds them as text under one key, `unparsed`; the call itself keeps what the model wrote.
+        """
+        message: dict[str, Any] = {"role": "assistant", "content": completion.content or None}
+        if completion.reasoning:
+            message["reasoning_content"] = completion.reasoning
+        if completion.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {
+                        "name": call.name,
+                        "arguments": call.arguments
+                        if arguments_of(call) is not None
+                        else json.dumps({"unparsed": call.arguments}, ensure_ascii=False),
+                    },
+                }
+                for call in completion.tool_calls
+            ]
+        elif message["content"] is None:
+            message["content"] = ""
+        return message, completion.tool_calls
+
+    def result(self, call: ToolCall, text: str) -> dict[str, Any]:
+        """Return a tool message."""
+        return {"role": "tool", "tool_call_id": call.id, "content": text}
+
+
+class JsonActions:
+    """One JSON object an answer, for models and servers without tool calls."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def request_tools(self, tools: Sequence[Tool]) -> tuple[dict[str, Any], ...]:  # noqa: ARG002 - as above
+        """Nothing: the system prompt tells of them."""
+        return ()
+
+    def system_note(self, tools: Sequence[Tool]) -> str:
+        """Return the description of the tools and of the form of an action."""
+        described = "\n".join(
+            f"- {tool.name}: {tool.schema()['description']} Arguments: "
+            f"{json.dumps(tool.schema()['parameters'], ensure_ascii=False)}"
+            for tool in tools
+        )
+        return (
+            f"Tools:\n{described}\n"
+            'To use one, answer with one JSON object and nothing else: {"tool": "NAME", "arguments": {...}}. '
+            "Its result comes back as the next message. Any other answer is taken as your final one."
+        )
+
+    def said(self, completion: Completion) -> tuple[dict[str, Any], tuple[ToolCall, ...]]:
+        """Return the answer as it came, and the first action in it."""
+        message = {"role": "assistant", "content": completion.content}
+        action = _first_action(completion.content)
+        if action is None:
+            return message, ()
+        self._calls += 1
+        arguments = json.dumps(action.get("arguments", {}), ensure_ascii=False)
+        return message, (ToolCall(f"json-{self._calls}", action["tool"], arguments),)
+
+    def result(self, call: ToolCall, text: str) -> dict[str, Any]:
+        """Return a user message."""
+        return {"role": "user", "content": f"Result of {call.name}:\n{text}"}
+
+
+def _first_action(text: str) -> dict[str, Any] | None:
+    """Return the first JSON object in `text` that names a tool; fences and words around it do not matter."""
+    decoder = json.JSONDecoder()
+    at = text.find("{")
+    while at >= 0:
+        try:
+            value, _ = decoder.raw_decode(text, at)
+        except ValueError:
+            value = None
+        if isinstance(value, dict) and isinstance(value.get("tool"), str):
+            return value
+        at = text.find("{", at + 1)
+    return None

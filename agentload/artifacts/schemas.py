@@ -1,0 +1,22 @@
+"""Which schema does each file of a run directory follow, and what changed since the last?"""
+
+from typing import Final
+
+# /1: first.
+RUN: Final = "agentload.run/1"
+# /1: first.
+EVENTS: Final = "agentload.events/1"
+# /1: first.
+MESSAGES: Final = "agentload.messages/1"
+# /1: first.
+MARKERS: Final = "agentload.markers/1"
+# /1: first.
+ACCOUNT: Final = "agentload.account/1"
+# /1: first.
+REQUESTS: Final = "agentload.requests/1"
+# /1: first.
+PHASES: Final = "agentload.phases/1"
+# /1: first.
+SEGMENTS: Final = "agentload.segments/1"
+# /1: first.
+SAMPLES: Final = "agentload.samples/1"

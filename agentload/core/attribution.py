@@ -1,0 +1,294 @@
+"""Which request in the server's log is which request of our agents?
+
+In this order:
+
+1. An exact key: the numbers of llama.cpp's `timings`, which its log repeats (68 of 68 requests over 6 runs), or the
+   tool-call ids that ds4-server logs. EXACT when the key fits one request on either side; else it goes on to 2.
+2. Counts and times: an answer and a logged request fit when no count that both sides know differs and the log's times
+   lie within the client's. UNIQUE when the pair is in every largest joining of all that fits, AMBIGUOUS otherwise.
+3. A failed request fits only what the log shows as cancelled, failed or still open, and is joined only when it fits
+   that one and nothing else does: the server may never have seen it.
+
+What this rests on, and cannot prove: a whole answer is in the log if anything there fits it. An answer that is missing
+from the log while a stranger's request with the same counts ran within its time would be taken for the stranger's.
+More logged requests than answers are no such case: they leave a choice, so nothing there is called UNIQUE.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentload.core import pairing
+from agentload.core.evidence import Counts, exact_pairs, fit, told, work_times
+from agentload.core.records import (
+    Completion,
+    Doubt,
+    LogFacts,
+    LoggedRequest,
+    Match,
+    Proof,
+    Request,
+    Segment,
+    Source,
+    Timeline,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Requests that cannot be told apart. With more logged than sent, the difference is surely foreign."""
+
+    name: str
+    requests: tuple[str, ...]  # names of its rows, in their order
+    sent: int
+    logged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Every request of the client and of the log, each in exactly one row."""
+
+    requests: tuple[Request, ...]  # by prefill start, else by the time they were sent; those without a time last
+    counts: dict[Match, int]
+    groups: tuple[Group, ...]
+    doubts: tuple[Doubt, ...]
+
+    @property
+    def foreign(self) -> tuple[Request, ...]:
+        """Rows that no request of ours can account for: server-only ones, and what groups have too many of."""
+        return tuple(row for row in self.requests if row.t_sent is None)
+
+
+# ---- joining -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Join:
+    sent: Completion | None
+    logged: LoggedRequest | None
+    match: Match
+    group: str | None = None
+
+
+def _join_failed(failed: Sequence[Completion], free: Sequence[LoggedRequest], error_ns: int | None) -> list[_Join]:
+    """Join those that fit one another alone; return the rest of `failed` and of `free` too."""
+    fits = [[k for k, logged in enumerate(free) if fit(sent, logged, error_ns)] for sent in failed]
+    wanted = [k for found in fits for k in found]
+    joins = []
+    taken = set()
+    for sent, found in zip(failed, fits, strict=True):
+        if len(found) == 1 and wanted.count(found[0]) == 1:
+            joins.append(_Join(sent, free[found[0]], Match.UNIQUE))
+            taken.add(found[0])
+        else:
+            joins.append(_Join(sent, None, Match.CLIENT_ONLY))
+    return joins + [_Join(None, logged, Match.SERVER_ONLY) for k, logged in enumerate(free) if k not in taken]
+
+
+def _join(completions: Sequence[Completion], requests: Sequence[LoggedRequest], error_ns: int | None) -> list[_Join]:
+    """Join all; both sides come in order of time, which is how the members of an ambiguous group are joined."""
+    exact = exact_pairs(completions, requests)
+    joins = [_Join(completions[left], requests[right], Match.EXACT) for left, right in exact]
+    lefts, rights = {left for left, _ in exact}, {right for _, right in exact}
+    open_sent = [sent for left, sent in enumerate(completions) if left not in lefts]
+    logged = [one for right, one in enumerate(requests) if right not in rights]
+    whole = [sent for sent in open_sent if sent.error is None]
+    fits = [[k for k, one in enumerate(logged) if fit(sent, one, error_ns)] for sent in whole]
+    found = pairing.pair_up(fits, len(logged))
+    joins += [_Join(whole[left], logged[right], Match.UNIQUE) for left, right in found.certain]
+    seen_left, seen_right = {left for left, _ in found.certain}, {right for _, right in found.certain}
+    for number, group in enumerate(found.groups, start=1):
+        seen_left |= set(group.left)
+        seen_right |= set(group.right)
+        right_of, name = dict(group.pairs), f"g{number}"
+        for left in group.left:
+            partner = logged[right_of[left]] if left in right_of else None
+            joins.append(_Join(whole[left], partner, Match.AMBIGUOUS, name))
+        spare = set(group.right) - set(right_of.values())
+        joins += [_Join(None, logged[right], Match.AMBIGUOUS, name) for right in sorted(spare)]
+    joins += [_Join(sent, None, Match.CLIENT_ONLY) for k, sent in enumerate(whole) if k not in seen_left]
+    failed = [sent for sent in open_sent if sent.error is not None]
+    return joins + _join_failed(failed, [one for k, one in enumerate(logged) if k not in seen_right], error_ns)
+
+
+# ---- rows ----------------------------------------------------------------------------------------------------------
+
+_Phase = tuple[int | None, int | None, Source | None]
+
+
+def _best(*phases: _Phase) -> _Phase:
+    """Return the first that has both ends; else what the log has of it."""
+    for start, end, source in phases:
+        if start is not None and end is not None:
+            return start, end, source
+    start, end, source = phases[0]
+    return start, end, None if start is None and end is None else source
+
+
+def _phases(sent: Completion | None, logged: LoggedRequest | None) -> tuple[_Phase, _Phase]:
+    """Prefill and decode from the best source that has them (design, section 5)."""
+    nothing: _Phase = (None, None, None)
+    log_prefill = log_decode = usage_prefill = usage_decode = client_prefill = client_decode = nothing
+    if logged is not None:
+        log_prefill = (logged.prefill_start, logged.prefill_end, Source.LOG)
+        log_decode = (logged.decode_start, logged.decode_end, Source.LOG)
+    if sent is not None:
+        client_prefill = (sent.t_sent if sent.t_first_token is not None else None, sent.t_first_token, Source.CLIENT)
+        client_decode = (sent.t_first_token, sent.t_done, Source.CLIENT)
+        if sent.timings is not None:  # durations only: laid backwards from the last byte
+            first_token = sent.t_done - round(sent.timings.decode_ms * 1e6)
+            usage_prefill = (first_token - round(sent.timings.prompt_ms * 1e6), first_token, Source.USAGE)
+            usage_decode = (first_token, sent.t_done, Source.USAGE)
+    return _best(log_prefill, usage_prefill, client_prefill), _best(log_decode, usage_decode, client_decode)
+
+
+def _segment(at_ns: int | None, segments: Sequence[Segment]) -> str | None:
+    """Return the segment whose [begin, end) holds `at_ns`; the one begun last, should they overlap."""
+    if at_ns is None:
+        return None
+    holding = [s for s in segments if s.begin_ns <= at_ns and (s.end_ns is None or at_ns < s.end_ns)]
+    return max(holding, key=lambda s: s.begin_ns).segment if holding else None
+
+
+def _proof(logged: LoggedRequest | None, *fields: str) -> Proof | None:
+    proofs = {} if logged is None else dict(logged.proofs)
+    return next((proofs[field] for field in fields if field in proofs), None)
+
+
+def _name(join: _Join) -> str:
+    if join.sent is not None:
+        return join.sent.request
+    if join.logged is None:
+        raise ValueError("expected a request that the client or the log knows, got neither")
+    return f"log boot {join.logged.boot} {join.logged.label}"
+
+
+def _row(run: str, join: _Join, segments: Sequence[Segment], *, placed: bool) -> Request:
+    """Make the row; `placed` says that the log's times are on the client's clock, or that there is no client."""
+    sent, logged = join.sent, join.logged
+    prefill, decode = _phases(sent, logged if placed else None)
+    usage = None if sent is None else sent.usage
+    if logged is not None:
+        counts = Counts(logged.prompt_tokens, logged.cached_tokens, logged.new_prefill_tokens, logged.decoded_tokens)
+    else:
+        counts = Counts(None, None, None, None) if sent is None else told(sent)
+    context_start = None if logged is None else logged.context_start
+    return Request(
+        run=run,
+        segment=_segment(prefill[0] if prefill[0] is not None or sent is None else sent.t_sent, segments),
+        agent=None if sent is None else sent.agent,
+        turn=None if sent is None else sent.turn,
+        request=_name(join),
+        match=join.match,
+        group=join.group,
+        boot=None if logged is None else logged.boot,
+        slot=None if logged is None else logged.slot,
+        label=None if logged is None else logged.label,
+        t_sent=None if sent is None else sent.t_sent,
+        t_first_byte=None if sent is None else sent.t_first_byte,
+        t_first_token=None if sent is None else sent.t_first_token,
+        t_done=None if sent is None else sent.t_done,
+        t_slot=logged.t_slot if logged is not None and placed else None,
+        prefill_start=prefill[0],
+        prefill_end=prefill[1],
+        decode_start=decode[0],
+        decode_end=decode[1],
+        prompt_tokens=counts.prompt,
+        cached_tokens=counts.cached,
+        new_prefill_tokens=counts.new,
+        decoded_tokens=counts.decoded,
+        reasoning_tokens=None if usage is None else usage.reasoning_tokens,
+        rebuild_tokens=None if logged is None else logged.rebuild_tokens,
+        context_start=counts.cached if context_start is None else context_start,  # prefill starts after what is cached
+        finish=logged.finish if logged is not None and logged.finish is not None else sent.finish if sent else None,
+        prefill_source=prefill[2],
+        decode_source=decode[2],
+        usage_prompt_tokens=None if usage is None else usage.prompt_tokens,
+        usage_cached_tokens=None if usage is None else usage.cached_tokens,
+        usage_completion_tokens=None if usage is None else usage.completion_tokens,
+        prefill_proof=_proof(logged, "prefill_end", "prefill_ms", "prefill_start", "new_prefill_tokens"),
+        decode_proof=_proof(logged, "decode_end", "decode_ms", "decode_start", "decoded_tokens"),
+        error=None if sent is None else sent.error,
+    )
+
+
+def _row_order(row: Request) -> tuple[bool, int, str]:
+    at_ns = row.t_sent if row.prefill_start is None else row.prefill_start
+    return at_ns is None, at_ns or 0, row.request
+
+
+def _doubts(rows: Sequence[Request], groups: Sequence[Group], segments: Sequence[Segment]) -> list[Doubt]:
+    doubts = []
+    if groups:
+        doubts.append(
+            Doubt(
+                "ambiguous-requests",
+                f"{sum(row.match is Match.AMBIGUOUS for row in rows)} requests in {len(groups)} groups cannot be told "
+                "apart: sums over a group are exact, its members are joined in order of time",
+                "make prompts differ in length, or let the server log tool-call ids or timings",
+            )
+        )
+    strangers = [row for row in rows if row.t_sent is None and (row.segment is not None or not segments)]
+    if strangers:
+        doubts.append(
+            Doubt(
+                "foreign-requests",
+                f"{len(strangers)} requests in the log are not ours, the first is {strangers[0].request}",
+                "measure on a server that nobody else uses",
+            )
+        )
+    lost = [row for row in rows if row.match is Match.CLIENT_ONLY and row.error is None]
+    if lost:
+        doubts.append(
+            Doubt(
+                "answers-not-in-log",
+                f"{len(lost)} answers have no request in the log, the first is {lost[0].request}",
+                "keep the log from server start to the end marker, and see that it is the log of this server",
+            )
+        )
+    return doubts
+
+
+def attribute(
+    run: str, completions: Sequence[Completion], facts: LogFacts | None, segments: Sequence[Segment]
+) -> Attribution:
+    """Join the client's requests with the log's, and assign each row to a segment of `run`.
+
+    Times of a log that is not on the Unix timeline (see `core.clocks.align`) are used only when there is no client:
+    they would be of another clock than the rest of the row.
+    """
+    unix = facts is not None and facts.timeline is Timeline.UNIX
+    error_ns = facts.resolution_ns + (facts.clock_error_ns or 0) if facts is not None and unix else None
+    sent = sorted(completions, key=lambda one: (one.t_sent, one.request))
+    logged = sorted(
+        () if facts is None else facts.requests,
+        key=lambda one: (one.boot, min(work_times(one), default=0), one.label),
+    )
+    ours = [segment for segment in segments if segment.run == run]
+    joins = _join(sent, logged, error_ns)
+    rows = sorted((_row(run, join, ours, placed=unix or not sent) for join in joins), key=_row_order)
+    groups = []
+    for name in dict.fromkeys(join.group for join in joins if join.group is not None):
+        members = [join for join in joins if join.group == name]
+        groups.append(
+            Group(
+                name=name,
+                requests=tuple(row.request for row in rows if row.group == name),
+                sent=sum(join.sent is not None for join in members),
+                logged=sum(join.logged is not None for join in members),
+            )
+        )
+    doubts = _doubts(rows, groups, ours) if facts is not None and sent else []
+    if facts is None:
+        doubts.append(
+            Doubt("no-log", "there is no log of the server", "times rest on the answers: own the server's log")
+        )
+    elif sent and logged and not unix:
+        doubts.append(
+            Doubt(
+                "log-not-aligned",
+                f"the log's times are on the {facts.timeline} timeline: phases are taken from the answers instead",
+                "let agentload start the server, so that it stamps every line",
+            )
+        )
+    counts = {match: sum(row.match is match for row in rows) for match in Match}
+    return Attribution(tuple(rows), counts, tuple(groups), tuple(doubts))

@@ -1,0 +1,146 @@
+"""What speaks for or against a logged request being this request of the client?
+
+Exact keys (llama.cpp's timings, ds4-server's tool-call ids), counts that both sides know, and times.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from agentload.core.records import Completion, LoggedRequest
+
+TIMING_TOLERANCE_MS: Final = 0.0051  # the log has 2 decimals of the answer's many: half a step, and float noise
+FINISH_SLACK_NS: Final = 1_000_000_000  # log lines follow the client's last byte; 3-68 ms measured on llama.cpp
+CUT_SHORT: Final = frozenset(("cancelled", "error"))  # finishes that no whole answer has
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Tokens of one request as one side tells them; None is not told."""
+
+    prompt: int | None
+    cached: int | None
+    new: int | None
+    decoded: int | None
+
+
+def _counts(prompt: int | None, cached: int | None, new: int | None, decoded: int | None) -> Counts:
+    """Fill the one of prompt = cached + new that is missing; a negative one is not a count."""
+    if new is None and prompt is not None and cached is not None and prompt >= cached:
+        new = prompt - cached
+    elif cached is None and prompt is not None and new is not None and prompt >= new:
+        cached = prompt - new
+    elif prompt is None and cached is not None and new is not None:
+        prompt = cached + new
+    return Counts(prompt, cached, new, decoded)
+
+
+def told(sent: Completion) -> Counts:
+    """Return what the answer says: timings where they are (the log repeats them), else usage."""
+    usage, timings = sent.usage, sent.timings
+    prompt = None if usage is None else usage.prompt_tokens
+    cached = None if usage is None else usage.cached_tokens
+    if timings is None:
+        return _counts(prompt, cached, None, None if usage is None else usage.completion_tokens)
+    cached = timings.cached_tokens if cached is None else cached
+    return _counts(prompt, cached, timings.prompt_tokens, timings.decoded_tokens)
+
+
+def _logged(logged: LoggedRequest) -> Counts:
+    return _counts(logged.prompt_tokens, logged.cached_tokens, logged.new_prefill_tokens, logged.decoded_tokens)
+
+
+def _near(one: float, other: float) -> bool:
+    return abs(one - other) <= TIMING_TOLERANCE_MS
+
+
+def _same_timings(sent: Completion, logged: LoggedRequest) -> bool | None:
+    """Whether llama.cpp's four numbers agree; None when one of them is missing."""
+    timings = sent.timings
+    if timings is None or logged.prefill_ms is None or logged.decode_ms is None:
+        return None
+    return (
+        (timings.prompt_tokens, timings.decoded_tokens) == (logged.new_prefill_tokens, logged.decoded_tokens)
+        and _near(timings.prompt_ms, logged.prefill_ms)
+        and _near(timings.decode_ms, logged.decode_ms)
+    )
+
+
+def _same_calls(sent: Completion, logged: LoggedRequest) -> bool | None:
+    """Whether the tool-call ids agree; None when the log has none, because not every format writes them."""
+    if not logged.tool_call_ids:
+        return None
+    ids = tuple(call.id for call in sent.tool_calls)
+    if sent.error is not None:  # it may have seen a part of them
+        return None if not ids else set(ids) <= set(logged.tool_call_ids)
+    return ids == logged.tool_call_ids
+
+
+def exact_pairs(sent: Sequence[Completion], logged: Sequence[LoggedRequest]) -> tuple[tuple[int, int], ...]:
+    """Return (index of the answer, index in the log) of the pairs whose exact key fits nobody else on either side."""
+    by_key: dict[object, list[int]] = defaultdict(list)
+    for index, one in enumerate(logged):
+        by_key[one.new_prefill_tokens, one.decoded_tokens].append(index)
+        if one.tool_call_ids:
+            by_key[one.tool_call_ids].append(index)
+    fits: list[set[int]] = []
+    for one_sent in sent:
+        found: set[int] = set()
+        if one_sent.timings is not None:
+            near = by_key.get((one_sent.timings.prompt_tokens, one_sent.timings.decoded_tokens), ())
+            found |= {index for index in near if _same_timings(one_sent, logged[index])}
+        if one_sent.tool_calls:
+            found |= set(by_key.get(tuple(call.id for call in one_sent.tool_calls), ()))
+        fits.append(found)
+    fitted: Counter[int] = Counter()
+    for found in fits:
+        fitted.update(found)
+    alone = [(left, next(iter(found))) for left, found in enumerate(fits) if len(found) == 1]
+    return tuple((left, right) for left, right in alone if fitted[right] == 1)
+
+
+# ---- what fits what ------------------------------------------------------------------------------------------------
+
+
+def work_times(logged: LoggedRequest) -> list[int]:
+    """Times at which the server worked on it; t_end only where there is nothing else.
+
+    ds4-server logs the finish after it has rebuilt its checkpoint, which can take a minute after the last byte.
+    """
+    times = (logged.t_slot, logged.prefill_start, logged.prefill_end, logged.decode_start, logged.decode_end)
+    known = [time for time in times if time is not None]
+    return known or [time for time in (logged.t_end,) if time is not None]
+
+
+def _within(sent: Completion, logged: LoggedRequest, error_ns: int) -> bool | None:
+    """Whether the log's times lie within the client's; None when the log has none.
+
+    Of a failed request only the first: the server goes on until it notices that the client has gone.
+    """
+    times = work_times(logged)
+    if not times:
+        return None
+    last = max(times) if sent.error is None else min(times)
+    return sent.t_sent - error_ns <= min(times) and last <= sent.t_done + error_ns + FINISH_SLACK_NS
+
+
+def fit(sent: Completion, logged: LoggedRequest, error_ns: int | None) -> bool:
+    """Whether something says that they are one, and nothing that they are not."""
+    if sent.error is None and logged.finish in CUT_SHORT:
+        return False
+    if sent.error is not None and logged.finish not in CUT_SHORT and logged.t_end is not None:
+        return False
+    within = None if error_ns is None else _within(sent, logged, error_ns)
+    if within is False:  # the cheapest to find out, and true of most pairs
+        return False
+    ours, theirs = told(sent), _logged(logged)
+    evidence = [within, _same_timings(sent, logged), _same_calls(sent, logged)]
+    for one, other in (
+        (ours.prompt, theirs.prompt),
+        (ours.cached, theirs.cached),
+        (ours.new, theirs.new),
+        (ours.decoded, theirs.decoded),
+    ):
+        evidence.append(None if one is None or other is None else one == other)
+    return True in evidence and False not in evidence

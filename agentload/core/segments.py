@@ -1,0 +1,118 @@
+"""Which stretches of time were measured, and are their markers sound?
+
+A begin and an end marker of one run and one id make a segment. Times are the ones inside the markers (the client's
+clock, Unix ns), because a marker's place in a log is the order of writing only.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from agentload.core.markers import BEGIN
+from agentload.core.records import Doubt, Marker, Segment
+
+
+def _place(marker: Marker) -> str:
+    if marker.proof is not None:
+        return f"line {marker.proof.line}"
+    return "a sidecar marker" if marker.log_offset is None else f"log byte {marker.log_offset}"
+
+
+@dataclass(slots=True)
+class _Open:
+    begin: Marker
+    end: Marker | None = None
+
+    @property
+    def name(self) -> str:
+        return f"segment {self.begin.segment} of run {self.begin.run}"
+
+    def segment(self) -> Segment:
+        end_ns = None if self.end is None else self.end.at_ns
+        return Segment(self.begin.segment, self.begin.run, self.begin.condition, self.begin.at_ns, end_ns)
+
+
+def _end(marker: Marker, found: _Open | None) -> Doubt | None:
+    """Close the segment of an end marker; return what is wrong with it."""
+    name = f"segment {marker.segment} of run {marker.run}"
+    if found is None:
+        return Doubt(
+            "segment-end-without-begin",
+            f"{name} ends at {_place(marker)} and begins nowhere before",
+            "the log was cut or rotated at the front: its requests are in no segment; keep the whole log",
+        )
+    if found.end is not None:
+        return Doubt(
+            "duplicate-segment",
+            f"{name} ends at {_place(found.end)} and again at {_place(marker)}; the first end is used",
+            "give every segment of a run its own id",
+        )
+    found.end = marker
+    if marker.condition != found.begin.condition:
+        return Doubt(
+            "segment-condition-differs",
+            f"{name} begins at {_place(found.begin)} with condition {found.begin.condition!r} and ends at "
+            f"{_place(marker)} with {marker.condition!r}; the one of the begin is used",
+            "write both markers of a segment with the same condition",
+        )
+    return None
+
+
+def _overlaps(found: Iterable[_Open]) -> list[Doubt]:
+    doubts = []
+    last: _Open | None = None  # of those begun so far, the one that ends last; no end is the latest
+    for here in sorted(found, key=lambda each: each.begin.at_ns):
+        until = None if last is None or last.end is None else last.end.at_ns
+        if last is not None and (until is None or here.begin.at_ns < until):
+            inside = until is None or (here.end is not None and here.end.at_ns <= until)
+            how = "inside" if inside else "before the end of"
+            doubts.append(
+                Doubt(
+                    "segments-overlap",
+                    f"{here.name} begins at {_place(here.begin)}, {how} {last.name}, begun at {_place(last.begin)}",
+                    "requests in the common stretch count for the segment that began last; measure one after the other",
+                )
+            )
+            if inside:
+                continue
+        last = here
+    return doubts
+
+
+def segments_of(markers: Iterable[Marker]) -> tuple[tuple[Segment, ...], tuple[Doubt, ...]]:
+    """Pair markers into segments, in order of their begin, and say what is wrong with them.
+
+    The same marker told twice, by the log and by the sidecar, counts once. A segment without an end has end_ns None.
+    Of several with one run and id the first stands; the others are left out and said.
+    """
+    told: dict[tuple[str, str, str, int], Marker] = {}
+    for marker in markers:
+        key = (marker.action, marker.run, marker.segment, marker.at_ns)
+        if key not in told or (told[key].proof is None and marker.proof is not None):
+            told[key] = marker
+    found: dict[tuple[str, str], _Open] = {}
+    doubts: list[Doubt] = []
+    for marker in sorted(told.values(), key=lambda m: (m.at_ns, m.action != BEGIN)):
+        here = found.get((marker.run, marker.segment))
+        if marker.action != BEGIN:
+            doubt = _end(marker, here)
+            doubts += [] if doubt is None else [doubt]
+        elif here is None:
+            found[marker.run, marker.segment] = _Open(marker)
+        else:
+            doubts.append(
+                Doubt(
+                    "duplicate-segment",
+                    f"{here.name} begins at {_place(here.begin)} and again at {_place(marker)}; the first is used",
+                    "give every segment of a run its own id",
+                )
+            )
+    for here in found.values():
+        if here.end is None:
+            doubts.append(
+                Doubt(
+                    "segment-without-end",
+                    f"{here.name} begins at {_place(here.begin)} and does not end",
+                    "the run was cut off: its wall clock and shares are unknown, and later requests count for it",
+                )
+            )
+    return tuple(each.segment() for each in found.values()), tuple(doubts + _overlaps(found.values()))

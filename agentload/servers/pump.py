@@ -1,0 +1,122 @@
+"""How do a server's lines and our markers get into one file, whole and stamped?
+
+agentload owns the pipe behind the server's stdout and stderr. One thread reads it, stamps each piece as it arrives
+and appends whole lines; a marker goes between two of them. For each physical line of the log, `server.log.times` has
+one line: the receive time in Unix ns. While the thread writes, the next bytes wait in the pipe: its worst such pause
+is part of the clock error that an account states.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from agentload.core.ports import Clock
+from agentload.errors import ArtifactError
+
+_PIECE: Final = 1 << 16
+
+
+class Pump:
+    """Moves a server's output from a pipe into a log file, in a thread of its own."""
+
+    def __init__(
+        self, pipe: int, log: Path, times: Path, clock: Clock, on_bytes: Callable[[bytes], None] | None = None
+    ) -> None:
+        """Take over the reading end `pipe`; `on_bytes` sees every byte that goes into the log, in the pump's thread."""
+        self._pipe = pipe
+        self._clock = clock
+        self._on_bytes = on_bytes
+        self._lock = threading.Lock()
+        self._log = _create(log)
+        self._times = _create(times)
+        self.log = log
+        self._size = 0
+        self._partial = b""
+        self._partial_stamp = 0
+        self.worst_pause_ns = 0
+        self.failure: OSError | None = None
+        self._thread = threading.Thread(target=self._run, name="server-output", daemon=True)
+
+    def start(self) -> None:
+        """Start reading."""
+        self._thread.start()
+
+    def write_marker(self, line: bytes) -> int:
+        """Append `line` (no newline) between two whole lines; return the byte offset at which it stands.
+
+        Raises:
+            ArtifactError: the log cannot be written.
+        """
+        with self._lock:
+            offset = self._size
+            try:
+                self._append(line + b"\n", [self._clock.now_ns()])
+            except OSError as error:
+                raise ArtifactError(f"{self.log}: marker cannot be written: {error.strerror}") from error
+            return offset
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until the server has closed its end and all is written; False when that takes longer."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def tail(self, limit_bytes: int = 2000) -> str:
+        """Return the last whole lines of the log, for an error message."""
+        with self._lock:
+            data = self.log.read_bytes()[-limit_bytes:] + self._partial
+        return data.decode("utf-8", "replace")
+
+    def _run(self) -> None:
+        while True:
+            try:
+                piece = os.read(self._pipe, _PIECE)
+            except OSError:
+                piece = b""
+            stamp = self._clock.now_ns()
+            with self._lock:
+                # A full disk must not stop the server: its output is read on, and the failure is kept for the run.
+                try:
+                    self._take(piece, stamp)
+                except OSError as error:
+                    self.failure = self.failure or error
+                if not piece:
+                    for fd in (self._pipe, self._log, self._times):
+                        os.close(fd)
+                    return
+            self.worst_pause_ns = max(self.worst_pause_ns, self._clock.now_ns() - stamp)
+
+    def _take(self, piece: bytes, stamp: int) -> None:
+        if not piece:
+            if self._partial:  # the server's last line has no newline; neither has the log
+                data, self._partial = self._partial, b""
+                self._append(data, [self._partial_stamp])
+            return
+        data = self._partial + piece
+        cut = data.rfind(b"\n") + 1
+        self._partial = data[cut:]
+        self._partial_stamp = stamp
+        if cut:
+            whole = data[:cut]
+            self._append(whole, [stamp] * whole.count(b"\n"))
+
+    def _append(self, data: bytes, stamps: list[int]) -> None:
+        _write_all(self._log, data)
+        self._size += len(data)
+        _write_all(self._times, "".join(f"{stamp}\n" for stamp in stamps).encode())
+        if self._on_bytes is not None:
+            self._on_bytes(data)
+
+
+def _create(path: Path) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be created: {error.strerror}") from error
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,253 @@
+"""What does a failed chat request say, and what of it is kept?"""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agentload.agents.chat import OpenAITransport, list_models
+from agentload.core.records import ChatCall, Completion
+from agentload.errors import EndpointError
+from tests.agents.scripted_server import (
+    CLOSE,
+    DONE,
+    HANG,
+    HEAD,
+    RESET,
+    STREAM_HEAD,
+    CountingClock,
+    ScriptedServer,
+    Step,
+    answer,
+    chunked,
+    delta,
+    event,
+)
+
+pytestmark = pytest.mark.anyio
+
+CALL = ChatCall("a0-t1-r1", "a0", 1, ({"role": "user", "content": "Where is ä?"},))
+ROLE = delta(role="assistant", content=None)
+STOP = delta("stop")
+
+
+async def ask(*replies: list[Step], call: ChatCall = CALL, **options: Any) -> Completion:
+    async with (
+        ScriptedServer(replies) as server,
+        OpenAITransport(server.url, "m", CountingClock(), **options) as transport,
+    ):
+        return await transport.complete(call)
+
+
+async def test_a_refused_connection_is_one_line_and_has_its_stamps() -> None:
+    async with ScriptedServer([]) as server:
+        url = server.url
+    async with OpenAITransport(url, "m", CountingClock(at=0)) as transport:
+        done = await transport.complete(CALL)
+    assert done.error is not None
+    assert done.error.startswith(f"connection failed: no connection to 127.0.0.1:{url.split(':')[2][:-3]}: ")
+    assert "\n" not in done.error
+    assert (done.t_sent, done.t_first_byte, done.t_first_token, done.t_done, done.status) == (1, None, None, 2, None)
+
+
+def refusal(status: str, body: bytes, kind: bytes = b"application/json") -> list[Step]:
+    head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nContent-Type: ".encode()
+    return [head + kind + b"\r\n\r\n" + body]
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (
+            refusal("503 Unavailable", b'{"error":{"message":"Loading model","type":"unavailable_error","code":503}}'),
+            "HTTP 503: Loading model (503)",
+        ),
+        (refusal("404 Not Found", b"<h1>no\nsuch page</h1>", b"text/html"), "HTTP 404: <h1>no such page</h1>"),
+        (refusal("500 Oops", b""), "HTTP 500: Oops"),
+        (refusal("429 Slow", b'{"error":"slow down"}'), "HTTP 429: slow down"),
+        (refusal("400 Bad", b'{"object":"error","message":"bad tool","code":400}'), "HTTP 400: bad tool (400)"),
+        (
+            refusal(
+                "400 Bad",
+                b'{"error":{"code":400,"message":"request (9 tokens) exceeds","type":"exceed_context_size_error"}}',
+            ),
+            "context overflow: HTTP 400: request (9 tokens) exceeds (400)",
+        ),
+        (
+            refusal(
+                "400 Bad", b'{"error":{"message":"Prompt has 9 tokens","code":"context_length_exceeded","n_ctx":8}}'
+            ),
+            "context overflow: HTTP 400: Prompt has 9 tokens (context_length_exceeded)",
+        ),
+        (
+            refusal("400 Bad", b'{"error":{"message":"This model\'s maximum context length is 8 tokens.","code":400}}'),
+            "context overflow: HTTP 400: This model's maximum context length is 8 tokens. (400)",
+        ),
+    ],
+)
+async def test_a_refusal_carries_the_servers_message(reply: list[Step], error: str) -> None:
+    done = await ask(reply)
+    assert done.error == error
+    assert done.status == int(error.partition("HTTP ")[2][:3])
+    assert done.t_first_token is None
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    done = await ask([b"HTTP/1.1 307 Elsewhere\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n"])
+    assert done.error is not None
+    assert done.error.startswith("HTTP 307: ")
+
+
+SOME = STREAM_HEAD + chunked(ROLE, delta(content="par"), end=False)
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        pytest.param([HANG], "stall: no byte for 0.05 s, 0 bytes", id="silence before the head"),
+        pytest.param([SOME, HANG], "stall: no byte for 0.05 s, ", id="silence inside the stream"),
+        pytest.param([CLOSE], "broken answer: the server closed the connection with no answer", id="closed at once"),
+        pytest.param([SOME, CLOSE], "broken answer: the server closed the connection after ", id="torn stream"),
+        pytest.param([SOME, RESET], "broken answer: ", id="reset"),
+        pytest.param([b"220 mail ready\r\n"], "broken answer: expected an HTTP/1.1 answer", id="not HTTP"),
+        pytest.param(
+            [SOME + chunked(STOP, end=False), CLOSE], "broken answer: ", id="torn between finish_reason and [DONE]"
+        ),
+        pytest.param(
+            [SOME + chunked(b'event: error\ndata: {"error":{"message":"no memory","type":"server_error"}}\n\n')],
+            "server error: no memory (server_error)",
+            id="an error event",
+        ),
+        pytest.param(
+            [SOME + chunked(event(error={"message": "boom", "code": 500}), DONE)],
+            "server error: boom (500)",
+            id="an error in a data event",
+        ),
+        pytest.param([SOME + chunked(b"event: error\ndata: gone\n\n")], "server error: gone", id="an error as text"),
+        pytest.param(
+            [SOME + chunked(b"data: {'x': 1}\n\n", STOP, DONE)],
+            "bad event: event 3: expected JSON (Expecting property name enclosed in double quotes: "
+            "line 1 column 2 (char 1)), got {'x': 1}",
+            id="an event that is not JSON",
+        ),
+        pytest.param([SOME + chunked(b"data: [1]\n\n")], "bad event: event 3: expected a chat comp", id="a list"),
+        pytest.param(
+            [SOME + chunked(event(choices=3))], "bad event: event 3: expected a list of choices, got 3", id="n"
+        ),
+        pytest.param(
+            [SOME + chunked(DONE)],
+            "unfinished answer: expected a finish_reason, the stream ended with [DONE] after 2 events",
+            id="[DONE] without a finish_reason",
+        ),
+        pytest.param(
+            [SOME + chunked()],
+            "unfinished answer: expected a finish_reason, the stream ended without [DONE] after 2 events",
+            id="no end at all",
+        ),
+        pytest.param([SOME + chunked(delta("error"), DONE)], "server error: the answer ended with", id="finish error"),
+    ],
+)
+async def test_an_answer_that_is_not_whole_is_an_error_and_keeps_what_came(reply: list[Step], error: str) -> None:
+    done = await ask(reply, read_timeout_s=0.05)
+    assert done.error is not None
+    assert done.error.startswith(error)
+    assert "\n" not in done.error
+    began = isinstance(reply[0], bytes) and reply[0].startswith(SOME)
+    assert done.content == ("par" if began else "")
+    assert (done.t_first_token is not None) == began
+    assert done.t_sent < done.t_done
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [(b"text/html", b"<html>Welcome\nto nginx</html>"), (b"application/json", b'{"choices": []}')],
+)
+async def test_a_success_that_is_no_event_stream_is_an_error(kind: bytes, body: bytes) -> None:
+    done = await ask(refusal("200 OK", body, kind))
+    shown = " ".join(body.decode().split())
+    assert (
+        done.error == f"not an event stream: expected text/event-stream, got {kind.decode()} (coding identity): {shown}"
+    )
+
+
+async def test_a_stream_that_ends_properly_after_its_finish_reason_is_whole_without_done_and_noted() -> None:
+    done = await ask([answer(delta(content="x"), STOP)])
+    assert (done.error, done.content) == (None, "x")
+    assert done.notes == ("the stream ended after its finish_reason, without [DONE]",)
+
+
+async def test_a_done_without_its_blank_line_is_one() -> None:
+    done = await ask([answer(delta(content="x"), STOP, b"data: [DONE]\n")])
+    assert (done.error, done.notes) == (None, ())
+
+
+async def test_a_connection_that_breaks_after_done_leaves_the_answer_whole() -> None:
+    done = await ask([STREAM_HEAD + chunked(delta(content="x"), STOP, DONE, end=False), RESET])
+    assert (done.error, done.content, len(done.notes)) == (None, "x", 1)
+    assert done.notes[0].startswith("after [DONE]: ")
+
+
+async def test_a_server_that_closes_each_connection_ends_its_stream_so() -> None:
+    closing = HEAD + b"Connection: close\r\n\r\n" + delta(content="x") + STOP + DONE
+    done = await ask([closing, CLOSE])
+    assert (done.error, done.content, done.notes) == (None, "x", ())
+
+
+async def test_a_stream_that_is_left_open_after_done_is_waited_for_a_quarter_second_not_the_read_timeout() -> None:
+    body = delta(content="x") + STOP + DONE
+    done = await ask([STREAM_HEAD + chunked(body, end=False), HANG], read_timeout_s=1e6)
+    assert (done.error, done.content) == (None, "x")
+    assert done.notes == (f"after [DONE]: no byte for 0.25 s, {len(body)} bytes of the answer's body before",)
+
+
+async def test_cancelling_passes_through_and_closes_the_connection() -> None:
+    async with (
+        ScriptedServer([[SOME, HANG]]) as server,
+        OpenAITransport(server.url, "m", CountingClock()) as transport,
+    ):
+        asking = asyncio.create_task(transport.complete(CALL))
+        await server.arrived.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await server.gone.wait()
+    assert len(server.seen) == 1
+
+
+async def test_a_failed_request_is_sent_once() -> None:
+    async with (
+        ScriptedServer([refusal("503 Busy", b""), [RESET]]) as server,
+        OpenAITransport(server.url, "m", CountingClock()) as transport,
+    ):
+        first = await transport.complete(CALL)
+        second = await transport.complete(CALL)
+    assert first.error == "HTTP 503: Busy"
+    assert second.error is not None
+    assert len(server.seen) == 2
+
+
+# ---- the list of models
+
+
+async def test_models_are_listed_in_the_servers_order() -> None:
+    listing = b'{"object":"list","data":[{"id":"deepseek-v4-flash","object":"model"},{"id":"b"}]}'
+    async with ScriptedServer([refusal("200 OK", listing)]) as server:
+        assert await list_models(server.url, CountingClock(), api_key="k") == ["deepseek-v4-flash", "b"]
+    assert server.seen[0].line == "GET /v1/models HTTP/1.1"
+    assert server.seen[0].headers["authorization"] == "Bearer k"
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (refusal("200 OK", b"<html>"), "/v1/models: expected a list of models, got <html>"),
+        (refusal("200 OK", b'{"data":[]}'), "expected at least one model, the list is empty"),
+        (refusal("401 No", b'{"error":{"message":"Bad key"}}'), "expected a list of models: HTTP 401: Bad key"),
+        ([CLOSE], "expected a list of models: broken answer: the server closed"),
+    ],
+)
+async def test_an_endpoint_without_models_is_an_error(reply: list[Step], words: str) -> None:
+    async with ScriptedServer([reply]) as server:
+        with pytest.raises(EndpointError) as caught:
+            await list_models(server.url, CountingClock())
+    assert words in str(caught.value)

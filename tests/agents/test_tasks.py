@@ -1,0 +1,203 @@
+"""Are the facts of the tasks true of their corpora, and does a score tell work from noise?"""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentload.agents import corpora, tasks, workspace
+from agentload.agents.tasks import Task
+from agentload.errors import InputError, UsageError
+
+GOOD = """\
+id = "mine"
+title = "A task"
+corpus = "tiny"
+kind = "trace"
+prompt = "Read src/a.rs."
+
+[expectations]
+tool_calls = [2, 5]
+min_facts = 1
+min_opened = 0.5
+
+[[facts]]
+id = "one"
+fact = "It holds a lock."
+patterns = ['lock', '\\b(8|eight)\\b']
+evidence = [{ path = "src/a.rs", line = 1, text = "lock" }]
+
+[[facts]]
+id = "two"
+fact = "It is red."
+patterns = ['red']
+evidence = [{ path = "src/a.rs", line = 2, text = "red" }]
+
+[[likely_reads]]
+path = "src/a.rs"
+
+[[likely_reads]]
+path = "src/b.rs"
+lines = [1, 9]
+
+[[likely_reads]]
+path = "src/b.rs"
+lines = [20, 30]
+"""
+
+# What a right answer might say, in the words of one who read the code; one for each shipped task.
+RIGHT = {
+    "tiny-owned-references": "On drop, Py_DECREF runs (src/py/refs.rs:70). `into_raw` wraps self in ManuallyDrop. "
+    "cast_exact returns Err(self). NULL is an error for own and borrow, and None for borrow_opt. PyErrMarker is a "
+    "sentinel: the error indicator is set.",
+    "tiny-module-life": "PyInit__whenever returns PyModuleDef_Init(&raw mut MODULE_DEF). None is written first since a "
+    "GC run could read it. traverse_type visits the type once per singleton plus one, because of a reference cycle. "
+    "module_clear takes the state, so a second call is a no-op. module_free just calls module_clear.",
+    "tiny-clock-and-zones": "_set_tzpath wants a tuple of str, else TypeError. Before 1970: TypeError too. Frozen "
+    "stays, KeepTicking adds the time elapsed since the pin. time_machine is by find_spec. Edition 2024, Rust 1.93.",
+    "zone-lookup": "A map of weak references and an LRU of 8. Loading happens outside the lock; another thread may "
+    "win. TZPATH first, then tzdata. is_valid_key refuses 100 bytes or more and '..'. A corrupt file gives None and "
+    "the same error.",
+    "unsafe-layer": "PyAsciiStrBuilder asserts only in debug builds. With operands of one module the left is trusted, "
+    "as no slot returns NotImplemented. drop_in_place before generic_dealloc. IMMUTABLETYPE and no GC. Five unsafe "
+    "impl, all in sync.rs.",
+    "hostile-zone-file": "A negative timecnt becomes a huge capacity. The skip length overflows i32. typecnt has only "
+    "a debug_assert. Times are assumed sorted, and clamped. Abbreviations over 8 bytes are refused.",
+}
+TINY = tasks.for_corpus("tiny")
+VAGUE = "The code is well structured. It uses Rust and Python, handles errors properly and manages memory safely."
+
+
+def load(folder: Path, text: str) -> Task:
+    (folder / "mine.toml").write_text(text)
+    return tasks.load("mine", folder)
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Task:
+    return load(tmp_path, GOOD)
+
+
+@pytest.fixture(scope="module")
+def trees(
+    tiny: workspace.Repository, standard: workspace.Repository, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("trees")
+    return {one.name: workspace.checkout(one.path, one.commit, folder / one.name) for one in (tiny, standard)}
+
+
+# ---- the shipped tasks ---------------------------------------------------------------------------------------------
+
+
+def test_there_are_three_tasks_on_each_shipped_corpus() -> None:
+    assert Counter(tasks.load(name).corpus for name in tasks.names()) == dict.fromkeys(corpora.names(), 3)
+    assert len(tasks.for_corpus("tiny")) == 3
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_every_line_that_is_named_as_evidence_says_what_the_task_says(name: str, trees: dict[str, Path]) -> None:
+    task = tasks.load(name)
+    for fact in task.facts:
+        for evidence in fact.evidence:
+            line = (trees[task.corpus] / evidence.path).read_text().splitlines()[evidence.line - 1]
+            assert evidence.text in line, f"{fact.id}: {evidence.path}:{evidence.line} is {line!r}"
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_every_file_that_is_likely_to_be_read_is_there(name: str, trees: dict[str, Path]) -> None:
+    task = tasks.load(name)
+    for read in task.likely_reads:
+        lines = (trees[task.corpus] / read.path).read_text().splitlines()
+        assert read.lines is None or 1 <= read.lines[0] <= read.lines[1] <= len(lines)
+
+
+@pytest.mark.parametrize("task", TINY, ids=lambda task: task.id)
+def test_a_prompt_for_a_small_model_is_short_and_names_real_files(task: Task, trees: dict[str, Path]) -> None:
+    assert len(task.prompt.split()) < 120
+    named = {word.strip("().,;:") for word in task.prompt.split() if (trees["tiny"] / word.strip("().,;:")).is_file()}
+    assert 3 <= len(named) <= 4
+    assert {read.path for read in task.likely_reads} == named
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_a_right_answer_has_every_fact_and_a_vague_one_none(name: str) -> None:
+    task = tasks.load(name)
+    assert tasks.score(task, RIGHT[name]) == tuple(fact.id for fact in task.facts)
+    assert tasks.score(task, VAGUE) == ()
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_an_answer_that_only_repeats_the_prompt_scores_nothing(name: str) -> None:
+    task = tasks.load(name)
+    assert tasks.score(task, task.prompt) == ()
+
+
+# ---- scoring -------------------------------------------------------------------------------------------------------
+
+
+def test_a_fact_counts_only_when_all_its_patterns_match_whatever_the_case(mine: Task) -> None:
+    assert tasks.score(mine, "The LOCK guards\nEIGHT entries.") == ("one",)
+    assert tasks.score(mine, "The lock guards 18 entries.") == ()
+    assert tasks.score(mine, "Red; a lock of 8.") == ("one", "two")
+
+
+def test_opened_files_are_compared_once_each_whatever_way_they_are_written(mine: Task) -> None:
+    found = tasks.opened(mine, ["./src/a.rs", "/work/copy/src/a.rs", "other/b.rs"])
+    assert (found.opened, found.missed, found.share) == (("src/a.rs",), ("src/b.rs",), 0.5)
+    assert tasks.opened(mine, ["src/x/../b.rs", "src/a.rs"]).share == 1.0
+    assert tasks.opened(mine, ["notsrc/a.rs"]).opened == ()
+
+
+# ---- assignment ----------------------------------------------------------------------------------------------------
+
+
+@given(agents=st.integers(1, 20), seed=st.integers(0, 2**32), turn=st.integers(0, 2))
+def test_tasks_repeat_only_when_there_are_more_agents_than_tasks(agents: int, seed: int, turn: int) -> None:
+    given_out = tasks.assign(TINY, agents, seed)
+    counts = Counter(task.id for task in given_out)
+    assert len(given_out) == agents
+    assert len(counts) == min(agents, 3)
+    assert max(counts.values()) - min(counts.values()) <= 1
+    assert tasks.assign(TINY[turn:] + TINY[:turn], agents, seed) == given_out
+
+
+def test_another_seed_can_give_another_order() -> None:
+    assert len({tasks.assign(TINY, 3, seed) for seed in range(100)}) == 6  # all orders of three
+
+
+def test_no_agent_or_no_task_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least one agent and one task"):
+        tasks.assign([], 2, 0)
+    with pytest.raises(UsageError, match="there are 0 and 3"):
+        tasks.assign(TINY, 0, 0)
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "told"),
+    [
+        ("patterns = ['red']", "patterns = ['red', '(']", 21, "'(' is not a regular expression"),
+        ("line = 2", "line = 0", 22, "facts.1.evidence.0.line"),
+        ('kind = "trace"', 'kind = "song"', 4, "kind"),
+        ("lines = [20, 30]", "lines = [20]", 33, "likely_reads.2.lines"),
+        ("min_facts = 1", "min_facts = 3", 1, "expectations.min_facts is 3, there are 2 facts"),
+        ('id = "two"', 'id = "one"', 1, "fact ids that differ"),
+    ],
+)
+def test_a_mistake_in_a_task_is_told_with_file_and_line(
+    tmp_path: Path, old: str, new: str, line: int, told: str
+) -> None:
+    assert GOOD.count(old) == 1
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, GOOD.replace(old, new))
+    assert str(caught.value).startswith(f"{tmp_path / 'mine.toml'}:{line}: ")
+    assert told in str(caught.value)
+
+
+def test_an_unknown_task_is_answered_with_the_nearest_ones() -> None:
+    with pytest.raises(UsageError, match="no task named 'zone-lockup': did you mean zone-lookup"):
+        tasks.load("zone-lockup")
