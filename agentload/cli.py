@@ -1,14 +1,15 @@
 """Which subcommand is meant, and what does a failure look like?
 
 Subcommands are entry points, imported only when they are called: `agentload --help` imports none of them. Every error
-of our own tree is one line on stderr and its exit code; nothing else is caught.
+of our own tree, and every wrong option, is one line on stderr and its exit code; nothing else is caught.
 """
 
 import sys
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from typer import core as typer_core
+from typer.exceptions import TyperException
 
 from agentload import __version__, plugins
 from agentload.errors import AgentloadError
@@ -33,17 +34,16 @@ class _Lazy(typer_core.TyperGroup):
     def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002 - the base class gives it
         return plugins.names(plugins.COMMANDS)
 
-    def get_command(self, ctx: object, cmd_name: str) -> typer_core.TyperCommand | typer_core.TyperGroup | None:
+    def get_command(self, ctx: object, cmd_name: str) -> typer_core.TyperCommand | None:  # noqa: ARG002 - as above
+        """Return a stand-in that has the summary: all that help asks for."""
         if cmd_name not in plugins.names(plugins.COMMANDS):
             return None
-        # Help for all of them asks for each command's summary: a stand-in has it.
-        if getattr(ctx, "resilient_parsing", False) or _asks_for_help():
-            return typer_core.TyperCommand(cmd_name, help=SUMMARIES.get(cmd_name, ""))
-        return _command(cmd_name)
+        return typer_core.TyperCommand(cmd_name, help=SUMMARIES.get(cmd_name, ""))
 
-
-def _asks_for_help() -> bool:
-    return len(sys.argv) < 2 or sys.argv[1].startswith("-")
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command itself, since this is asked when it is called."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found if name is None else _command(name), rest
 
 
 def _command(name: str) -> typer_core.TyperCommand | typer_core.TyperGroup:
@@ -78,7 +78,16 @@ def root(
 def main() -> None:
     """Run the program; the exit code is 0 fine, 1 a negative finding, 2 an error."""
     try:
-        app()
+        code = app(standalone_mode=False)
     except AgentloadError as error:
-        typer.echo(f"agentload: {error}", err=True)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
+    except TyperException as error:  # an unknown option or command, a value that does not convert
+        _fail(error.format_message(), error.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, exit_code: int) -> NoReturn:
+    line = " ".join(part.strip() for part in message.splitlines())
+    if line:  # a bare `agentload` has had its help already
+        typer.echo(f"agentload: {line}", err=True)
+    sys.exit(exit_code)

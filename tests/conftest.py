@@ -1,8 +1,35 @@
-"""Fixtures that every test may use."""
+"""Fixtures that every test may use; the pinned corpora are fetched once a session from the environment's index."""
+
+import os
+from pathlib import Path
 
 import pytest
+
+from agentload.agents import corpora, workspace
+from agentload.registry import IndexSettings, fetch
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("agentload-cache")
+
+
+@pytest.fixture(scope="session")
+def release(cache_dir: Path) -> Path:
+    """The release file of both shipped corpora (0.4 MB)."""
+    return fetch(corpora.load("tiny").pin(), cache_dir, IndexSettings.from_environment(os.environ))
+
+
+@pytest.fixture(scope="session")
+def tiny(cache_dir: Path, release: Path) -> workspace.Repository:
+    return workspace.import_corpus(corpora.load("tiny"), release, cache_dir)
+
+
+@pytest.fixture(scope="session")
+def standard(cache_dir: Path, release: Path) -> workspace.Repository:
+    return workspace.import_corpus(corpora.load("standard"), release, cache_dir)

@@ -14,10 +14,14 @@ from agentload.core.records import Completion, ToolCall
 
 
 class Actions(Protocol):
-    """One way to exchange tool calls with a model."""
+    """One way to exchange tool calls with a model, one call an answer."""
 
     def request_tools(self, tools: Sequence[Tool]) -> tuple[dict[str, Any], ...]:
         """Return the `tools` of every request: the same each time, since a change would undo the prefix cache."""
+        ...
+
+    def parameters(self) -> dict[str, Any]:
+        """Return further request parameters."""
         ...
 
     def system_note(self, tools: Sequence[Tool]) -> str:
@@ -25,7 +29,7 @@ class Actions(Protocol):
         ...
 
     def said(self, completion: Completion) -> tuple[dict[str, Any], tuple[ToolCall, ...]]:
-        """Return the assistant's message for the history, and the calls in it; no call: it is an answer."""
+        """Return the assistant's message for the history, and the call in it; no call: it is an answer."""
         ...
 
     def result(self, call: ToolCall, text: str) -> dict[str, Any]:
@@ -36,10 +40,15 @@ class Actions(Protocol):
 def arguments_of(call: ToolCall) -> dict[str, Any] | None:
     """Decode a call's arguments; None when they are no JSON object."""
     try:
-        value = json.loads(call.arguments or "{}")
+        value = json.loads(call.arguments or "{}", parse_constant=_refuse)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _refuse(constant: str) -> None:
+    """NaN and Infinity are Python's, not JSON's: a server that parses the history refuses them."""
+    raise ValueError(f"expected JSON, got {constant}")
 
 
 class NativeActions:
@@ -49,6 +58,10 @@ class NativeActions:
         """Return the tools' schemas."""
         return tuple({"type": "function", "function": {"name": tool.name, **tool.schema()}} for tool in tools)
 
+    def parameters(self) -> dict[str, Any]:
+        """One call an answer; llama.cpp's and ds4's servers do not heed it, so `said` keeps the first only."""
+        return {"parallel_tool_calls": False}
+
     def system_note(self, tools: Sequence[Tool]) -> str:  # noqa: ARG002 - the other protocol needs it
         """Nothing: the template shows the tools."""
         return ""
@@ -57,28 +70,30 @@ class NativeActions:
         """Return the answer as a message.
 
         Arguments that are no JSON object would make a server refuse every later request (llama.cpp: HTTP 500), so
-        the history holds them as text under one key, `unparsed`; the call itself keeps what the model wrote.
+        the history holds them as text under one key, `unparsed`, and none at all as an empty object; the call itself
+        keeps what the model wrote.
         """
+        calls = completion.tool_calls[:1]
         message: dict[str, Any] = {"role": "assistant", "content": completion.content or None}
         if completion.reasoning:
             message["reasoning_content"] = completion.reasoning
-        if completion.tool_calls:
+        if calls:
             message["tool_calls"] = [
                 {
                     "id": call.id,
                     "type": "function",
                     "function": {
                         "name": call.name,
-                        "arguments": call.arguments
+                        "arguments": (call.arguments or "{}")
                         if arguments_of(call) is not None
                         else json.dumps({"unparsed": call.arguments}, ensure_ascii=False),
                     },
                 }
-                for call in completion.tool_calls
+                for call in calls
             ]
         elif message["content"] is None:
             message["content"] = ""
-        return message, completion.tool_calls
+        return message, calls
 
     def result(self, call: ToolCall, text: str) -> dict[str, Any]:
         """Return a tool message."""
@@ -94,6 +109,10 @@ class JsonActions:
     def request_tools(self, tools: Sequence[Tool]) -> tuple[dict[str, Any], ...]:  # noqa: ARG002 - as above
         """Nothing: the system prompt tells of them."""
         return ()
+
+    def parameters(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
 
     def system_note(self, tools: Sequence[Tool]) -> str:
         """Return the description of the tools and of the form of an action."""

@@ -1,12 +1,13 @@
 """How does one coding agent work on its task, from the first request to its final answer or a limit?
 
 History is linear: a message once sent is never changed, so that what is saved is what the model saw. One tool call a
-turn: further calls of the same answer are answered with a note and not run, which keeps requests = tool calls +
+turn: further calls of the same answer are neither run nor kept in the history, which keeps requests = tool calls +
 answers. A failed request is an event; the agent's own retry is a new request.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -19,9 +20,12 @@ SYSTEM: Final = (
     "Look at the files with your tools before you say anything; never guess. One tool call at a time."
 )
 FINISH: Final = "Stop reading now. Write your final answer from what you have seen; do not call a tool."
-NUDGE: Final = "You have not looked at enough of the code yet. Call read or bash."
-ONE_AT_A_TIME: Final = "Not run: one tool call at a time. Call it again if you still need it."
+NUDGE: Final = "You have not looked at enough of the code yet."
 
+REPEATED: Final = "[You made this very call before.]"
+FRESH: Final = "You have not read these yet:"
+
+_FRESH_PATHS: Final = 12
 _CAP_BYTES: Final = 50_000  # of one tool result (design, section 6)
 _LEAST_CAP_BYTES: Final = 400
 _BYTES_PER_TOKEN: Final = 3.0  # of numbered Rust source; low, so that an estimate errs towards fitting
@@ -53,6 +57,7 @@ class AgentLimits:
     min_tool_calls: int = 6
     min_growth_tokens: int = 3000
     nudges: int = 2  # how often an answer that comes too early is sent back
+    resample: bool = False  # then leave it out of the history and ask again with another seed, instead of a message
     failures: int = 3  # this many failed requests in a row end the agent
     stop_at_minimum: bool = False  # ask for the final answer as soon as the least work is done
 
@@ -111,8 +116,9 @@ class Agent:
         clock: Clock,
         events: EventSink,
         history: EventSink,
+        known_paths: Sequence[str] = (),
     ) -> None:
-        """`events` takes the run's events, `history` the exact conversation."""
+        """`events` takes the run's events, `history` the exact conversation, `known_paths` what a loop is shown."""
         self.name = name
         self._prompt = prompt
         self._transport = transport
@@ -122,6 +128,7 @@ class Agent:
         self._clock = clock
         self._events = events
         self._history = history
+        self._known_paths = known_paths
         self._tools: dict[str, Tool] = {}
         self._messages: list[dict[str, Any]] = []
         self._seen: set[tuple[str, str]] = set()
@@ -161,19 +168,24 @@ class Agent:
                 continue
             failures = 0
             message, calls = self._actions.said(completion)
+            if not calls and finishing is None and self._too_little() and self.outcome.nudges < self._limits.nudges:
+                self.outcome.answers += 1
+                self.outcome.nudges += 1
+                if not self._limits.resample:
+                    self._add(message)
+                    self._add({"role": "user", "content": self._nudge()})
+                continue
             self._add(message)
             if not calls:
                 self.outcome.answers += 1
-                if finishing is None and self._too_little() and self.outcome.nudges < self._limits.nudges:
-                    self.outcome.nudges += 1
-                    self._add({"role": "user", "content": NUDGE})
-                    continue
                 self.outcome.answer = completion.content
                 return self._end(finishing or End.ANSWERED, None)
+            # A JSON action is in the text: the answer's own list of calls is empty then.
+            self.outcome.calls_not_run += max(0, len(completion.tool_calls) - len(calls))
             if finishing is not None:
                 self.outcome.calls_not_run += len(calls)
                 return self._end(End.NO_ANSWER, f"asked for its final answer, it called {calls[0].name}")
-            await self._run(calls, completion.turn)
+            await self._run(calls[0], completion.turn)
             finishing = self._time_to_finish()
             if finishing is not None:
                 self._add({"role": "user", "content": FINISH})
@@ -218,7 +230,7 @@ class Agent:
             # The same seed would let a small model repeat itself to the letter.
             seed=self._sampling.seed * 1000 + turn,
             temperature=self._sampling.temperature,
-            extra=self._sampling.extra,
+            extra=self._actions.parameters() | self._sampling.extra,
         )
         sent = {
             "request": call.request,
@@ -264,28 +276,24 @@ class Agent:
             error=completion.error,
         )
 
-    async def _run(self, calls: tuple[ToolCall, ...], turn: int) -> None:
-        for place, call in enumerate(calls):
-            if place > 0:
-                self.outcome.calls_not_run += 1
-                self._add(self._actions.result(call, ONE_AT_A_TIME))
-                continue
-            result = await self._run_one(call, turn)
-            self._add(self._actions.result(call, result.text))
-            # Until the next usage, what was just added counts by estimate.
-            self._used_tokens += int(len(result.text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
+    async def _run(self, call: ToolCall, turn: int) -> None:
+        result = await self._run_one(call, turn)
+        self._add(self._actions.result(call, result.text))
+        # Until the next usage, what was just added counts by estimate.
+        self._used_tokens += int(len(result.text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
 
     async def _run_one(self, call: ToolCall, turn: int) -> ToolResult:
         outcome = self.outcome
         outcome.tool_calls += 1
-        if (call.name, call.arguments) in self._seen:
-            outcome.repeated_calls += 1
+        repeated = (call.name, call.arguments) in self._seen
         self._seen.add((call.name, call.arguments))
         who = {"agent": self.name, "turn": turn, "call": call.id, "tool": call.name}
         self._events.emit("tool_started", self._clock.now_ns(), **who)
         result = await self._call(call)
-        if not result.ok:
-            outcome.failed_calls += 1
+        outcome.repeated_calls += repeated
+        outcome.failed_calls += not result.ok
+        if notes := self._notes(result, repeated=repeated):
+            result = replace(result, text=f"{result.text}\n{notes}")
         if result.ok and isinstance(path := result.detail.get("path"), str):
             outcome.paths_read.append(path)
         self._events.emit(
@@ -298,6 +306,22 @@ class Agent:
             detail=result.detail,
         )
         return result
+
+    def _unread(self) -> list[str]:
+        """Known paths not read yet: those that the task names first, then the others, each in its order."""
+        paths = [path for path in self._known_paths if path not in self.outcome.paths_read]
+        return sorted(paths, key=lambda path: path not in self._prompt)
+
+    def _nudge(self) -> str:
+        # A small model does not follow "call a tool", but it does follow a file's name.
+        unread = self._unread()
+        return f"{NUDGE} Read {unread[0]}." if unread else f"{NUDGE} Call read or bash."
+
+    def _notes(self, result: ToolResult, *, repeated: bool) -> str:
+        """What a model is told that makes the same call again, or one that failed; empty for any other call."""
+        fresh = self._unread()[:_FRESH_PATHS] if repeated or not result.ok else []
+        paths = f"{FRESH} {', '.join(fresh)}." if fresh else ""
+        return " ".join(filter(None, (REPEATED if repeated else "", paths)))
 
     async def _call(self, call: ToolCall) -> ToolResult:
         tool = self._tools.get(call.name)
@@ -350,6 +374,15 @@ def request_done_fields(completion: Completion) -> dict[str, Any]:
 
 
 def _without_token(completion: Completion) -> list[int]:
-    """Indices into `chunk_ns` of the events that carry no token (role, finish, usage, progress)."""
-    tokens = set(completion.token_ns)
-    return [index for index, stamp in enumerate(completion.chunk_ns) if stamp not in tokens]
+    """Indices into `chunk_ns` of the events that carry no token (role, finish, usage, progress).
+
+    Events that came in one piece have one stamp: of those, as many are left out as carry a token.
+    """
+    tokens = Counter(completion.token_ns)
+    without = []
+    for index, stamp in enumerate(completion.chunk_ns):
+        if tokens[stamp] > 0:
+            tokens[stamp] -= 1
+        else:
+            without.append(index)
+    return without

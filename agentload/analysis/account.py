@@ -4,7 +4,7 @@ import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from agentload.analysis import evidence as raw
 from agentload.analysis import tables
@@ -15,13 +15,14 @@ from agentload.core.attribution import Attribution, attribute
 from agentload.core.records import Doubt, LogFacts, Match, Request, Timeline
 from agentload.core.segments import segments_of
 from agentload.errors import ArtifactError
+from agentload.serverlogs import formats
 
 
 def account(path: Path) -> dict[str, Any]:
     """Make derived/ of the run at `path` anew and return account.json's content.
 
     Raises:
-        InputError: it is no run directory, or its log is of no known format.
+        InputError: it is no run directory, or its log cannot be read.
         ArtifactError: a raw file does not follow its schema, or derived/ cannot be written.
     """
     run = rundir.find(path)
@@ -31,7 +32,7 @@ def account(path: Path) -> dict[str, Any]:
     # Markers in the log are the same ones; markers.jsonl has them always, so it is the one that is read.
     segments, marker_doubts = segments_of(evidence.markers)
     joined = attribute(evidence.manifest.run, evidence.completions, facts, segments)
-    doubts += [*marker_doubts, *joined.doubts, *_foreign(joined)]
+    doubts += [*marker_doubts, *joined.doubts]
     parts = [accounting.account_segment(joined.requests, segment) for segment in segments]
     found: dict[str, Any] = {
         "schema": schemas.ACCOUNT,
@@ -94,25 +95,22 @@ def _facts(run: RunDir, evidence: raw.Evidence, doubts: list[Doubt]) -> LogFacts
         )
         return None
     facts = raw.read_log(run.server_log, run.server_times, evidence.manifest.server.get("log_format"))
+    if facts is None:
+        doubts.append(
+            Doubt(
+                "log-format-unknown",
+                f"no line of server.log ({run.server_log.stat().st_size} bytes) is of a known format: every time below "
+                "is the client's, a window of network, queue and work",
+                f"known are {', '.join(formats.installed())}; see that the server logs each request there",
+            )
+        )
+        return None
     doubts += [*facts.doubts, *raw.check_markers(evidence, facts)]
     if facts.timeline is Timeline.PROCESS:
         before = len(facts.doubts)
         facts = clocks.align(facts, evidence.completions)
         doubts += facts.doubts[before:]
     return facts
-
-
-def _foreign(joined: Attribution) -> list[Doubt]:
-    inside = [row for row in joined.foreign if row.segment is not None]
-    if not inside:
-        return []
-    return [
-        Doubt(
-            "foreign-traffic",
-            f"{len(inside)} requests inside the segment were sent by nobody of ours",
-            "keep other clients away from the server while it is measured",
-        )
-    ]
 
 
 def _lines(facts: LogFacts | None) -> dict[str, Any]:
@@ -165,11 +163,29 @@ def _usage_check(requests: tuple[Request, ...]) -> dict[str, Any]:
     return check
 
 
-def _work(evidence: raw.Evidence) -> dict[str, Any]:
-    """Requests, tool calls and answers: by construction requests = tool calls + answers + failed requests."""
+_COUNTS: Final = (
+    *("requests", "tool_calls", "answers", "nudges", "failed_requests", "calls_not_run", "failed_calls"),
+    "repeated_calls",
+)
+
+
+def _work(evidence: raw.Evidence) -> dict[str, int | None]:
+    """Requests, tool calls and answers: requests = tool calls + answers + failed + broken off + calls as an answer.
+
+    A run that was killed has no outcomes: what its events count is taken, the rest is null.
+    """
+    broken_off = len(evidence.unanswered)
+    if evidence.manifest.status == "started":
+        sent = evidence.completions
+        known = {
+            "requests": len(sent),
+            "tool_calls": len(evidence.tools),
+            "failed_requests": sum(one.error is not None for one in sent) - broken_off,
+        }
+        return {name: known.get(name) for name in _COUNTS} | {"broken_off": broken_off}
     agents = evidence.manifest.agents
-    names = ("requests", "tool_calls", "answers", "nudges", "failed_requests", "calls_not_run", "failed_calls")
-    return {name: sum(int(one.get(name) or 0) for one in agents) for name in (*names, "repeated_calls")}
+    counts: dict[str, int | None] = {name: sum(int(one.get(name) or 0) for one in agents) for name in _COUNTS}
+    return counts | {"broken_off": broken_off}
 
 
 def _agent(one: dict[str, Any], evidence: raw.Evidence) -> dict[str, Any]:

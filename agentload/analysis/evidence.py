@@ -95,18 +95,19 @@ def read(run: RunDir) -> Evidence:
     )
 
 
-def read_log(path: Path, times: Path | None, log_format: str | None) -> LogFacts:
-    """Read a server's log, with its receive stamps where there are some.
+def read_log(path: Path, times: Path | None, log_format: str | None) -> LogFacts | None:
+    """Read a server's log, with its receive stamps where there are some; None when it is of no known format.
 
     Raises:
-        InputError: the log cannot be read, or is of no known format.
+        InputError: the log cannot be read.
+        UsageError: there is no format of the name `log_format`.
     """
     try:
         with path.open("rb") as file:
             head = file.read(formats.HEAD_BYTES)
             name = log_format or formats.detect(head)
             if name is None:
-                raise InputError(f"{path}: expected a log of {', '.join(formats.installed())}, no line is of any")
+                return None
             reader = formats.by_name(name).reader(_stamps(times))
             reader.feed(head)
             while block := file.read(_BLOCK):

@@ -9,6 +9,7 @@ Raw files are only appended to; derived/ can be deleted and made again.
 import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -110,7 +111,8 @@ def create(out: Path, name: str, stamp: str, suffix: str) -> RunDir:
         raise InputError(f"expected a run name of letters, digits, dot, dash and underscore, got {name!r}")
     path = out / f"{stamp}-{name}-{suffix}"
     try:
-        (path / "agents").mkdir(parents=True)
+        path.mkdir(parents=True)
+        (path / "agents").mkdir()
     except OSError as error:
         raise ArtifactError(f"{path}: run directory cannot be made: {error.strerror}") from error
     return RunDir(path)
@@ -143,7 +145,8 @@ def write_atomically(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder itself may be what is wrong
+            temporary.unlink(missing_ok=True)
         raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from error
 
 

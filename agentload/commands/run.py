@@ -99,12 +99,14 @@ def run(
         "args": _words(server_args),
     }
     limits = {"tool_calls": tool_calls, "wall_s": wall, "context_tokens": context}
-    given = _given(changed) | {
-        part: {**fields.get(part, {}), **_given(values)}
-        for part, values in (("server", server), ("limits", limits))
-        if _given(values)
-    }
-    if launch and base_url is None:
+    given = _given(changed)
+    for part, values in (("server", server), ("limits", limits)):
+        held = fields.get(part, {})
+        if _given(values) and isinstance(held, dict):  # what is no table there is refused below
+            given[part] = {**held, **_given(values)}
+    if corpus is not None:  # an option wins over the file's, whichever of the two ways it names the corpus
+        fields = {name: value for name, value in fields.items() if name not in ("corpus", "corpus_path")}
+    if launch and base_url is None and "server" in given:
         given["server"]["kind"] = "launch"
     if given:
         fields |= given

@@ -98,6 +98,7 @@ class LoggedRequest:
     context_start: int | None = None  # context position at which its prefill starts
     truncated: bool = False
     proofs: tuple[tuple[str, Proof], ...] = ()  # field name -> the line that proves it
+    group: str | None = None  # the log does not tell it apart from others of that name: only sums over them are sure
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,30 @@ class LineCount:
     def total(self) -> int:
         """All lines of the log."""
         return self.understood + self.ignored + self.unknown + self.markers
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEvent:
+    """One line about the server's prompt caches: it names no request."""
+
+    boot: int
+    at: int  # on the log's timeline
+    kind: str  # live-miss | live-hit | hit | stored | evicted | skipped | store-failed | ...
+    reason: str | None
+    tokens: int | None
+    took_ms: float | None  # of loading or saving
+    proof: Proof
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeBatches:
+    """Decode steps of one batch size, where a log tells of each."""
+
+    boot: int
+    rows: int
+    steps: int
+    failed: int  # of these
+    elapsed_ns: int  # compute time of all of them
 
 
 class Timeline(StrEnum):
@@ -149,6 +174,8 @@ class LogFacts:
     markers: tuple[Marker, ...]
     suspects: tuple[tuple[int, Proof, str], ...] = ()  # (time, line, why): compilation during serving, errors, ...
     doubts: tuple[Doubt, ...] = ()
+    cache_events: tuple[CacheEvent, ...] = ()
+    decode_batches: tuple[DecodeBatches, ...] = ()
 
 
 class Verdict(StrEnum):

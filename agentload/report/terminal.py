@@ -137,19 +137,25 @@ def _agents(console: Console, found: dict[str, Any]) -> None:
         )
     )
     work = found["work"]
+    if found["status"] == "started":
+        console.print(
+            Text(
+                f"the run was killed, its agents' outcomes are not known: {work['requests']} requests "
+                f"({work['failed_requests']} failed, {work['broken_off']} broken off), {work['tool_calls']} tool calls"
+            )
+        )
+        return
+    parts = ("tool_calls", "answers", "failed_requests", "broken_off")
+    called = work["requests"] - sum(work[part] for part in parts)
     console.print(
         Text(
             f"requests {work['requests']} = tool calls {work['tool_calls']} + answers {work['answers']}"
             + (f" (sent back as too early: {work['nudges']})" if work["nudges"] else "")
             + f" + failed {work['failed_requests']}"
-            + (f" + ended in a call instead of an answer {_unanswered(found)}" if _unanswered(found) else "")
+            + (f" + broken off {work['broken_off']}" if work["broken_off"] else "")
+            + (f" + ended in a call instead of an answer {called}" if called else "")
         )
     )
-
-
-def _unanswered(found: dict[str, Any]) -> int:
-    work = found["work"]
-    return int(work["requests"] - work["tool_calls"] - work["answers"] - work["failed_requests"])
 
 
 def _proof(console: Console, found: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ reads what was added to the log since it last looked, from where it was set up.
 from pathlib import Path
 
 from agentload.core.ports import LogReader
+from agentload.errors import InputError
 from agentload.serverlogs import formats
 
 
@@ -26,7 +27,17 @@ class LogWatch:
         return self._format
 
     def open_requests(self) -> int | None:
-        """Return how many requests are open now; None when the log's format is not known. Blocks on the file."""
+        """Return how many requests are open now; None when the log's format is not known. Blocks on the file.
+
+        Raises:
+            InputError: the log was rotated away or cannot be read.
+        """
+        try:
+            return self._look()
+        except OSError as error:
+            raise InputError(f"{self._path}: cannot be read: {error.strerror}") from error
+
+    def _look(self) -> int | None:
         if self._format is None:
             with self._path.open("rb") as file:
                 self._format = formats.detect(file.read(formats.HEAD_BYTES))

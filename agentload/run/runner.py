@@ -38,7 +38,7 @@ from agentload.artifacts.rundir import EventLog, Manifest, RunDir, Status
 from agentload.clock import SystemClock
 from agentload.core import markers
 from agentload.core.ports import Tool, Transport
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, InputError
 from agentload.run.interrupt import first_of_ours, interruptible
 from agentload.run.plan import choose_tasks, obtain_corpus, paths_of
 from agentload.run.scenario import Scenario, resolve
@@ -188,6 +188,7 @@ class _Run:
             history = EventLog(path, schemas.MESSAGES)
             self._histories.append(history)
             actions: Actions = NativeActions() if scenario.protocol == "native" else JsonActions()
+            known = paths_of(checkout) if scenario.known_paths else None
             agent = Agent(
                 name,
                 task.id,
@@ -199,11 +200,11 @@ class _Run:
                 clock=session.clock,
                 events=session.events,
                 history=history,
+                known_paths=known or (),
             )
             scratch = folder / name / "scratch"
             scratch.mkdir()
             place = Place(checkout, scratch)
-            known = paths_of(checkout) if scenario.known_paths else None
             tools: list[Tool] = [
                 ReadTool(checkout, agent.output_limit, known_paths=known),
                 BashTool(shell, place, agent.output_limit, hint_chars=scenario.command_chars),
@@ -282,10 +283,14 @@ class _Run:
             return
         clock = self._session.clock
         give_up = clock.now_ns() + _END_WAIT_NS
-        left = await to_thread.run_sync(served.watch.open_requests)
-        while left and clock.now_ns() < give_up:
-            await clock.sleep_until(clock.now_ns() + _END_POLL_NS)
+        try:
             left = await to_thread.run_sync(served.watch.open_requests)
+            while left and clock.now_ns() < give_up:
+                await clock.sleep_until(clock.now_ns() + _END_POLL_NS)
+                left = await to_thread.run_sync(served.watch.open_requests)
+        except InputError as error:  # rotated away: what the agents did is worth more than the wait
+            self._doubt("log-gone", str(error), "keep the server's log in place while a run lasts")
+            return
         if left is None:
             self._doubt(
                 "unknown-log",
@@ -320,7 +325,11 @@ class _Run:
                 status = "partial" if status == "success" else status
                 reason = reason or f"server.log could not be written: {served.process.pump.failure.strerror}"
         elif served is not None and served.attached is not None and status != "started":
-            server["log_bytes"] = served.attached.copy_to(session.run.server_log)
+            try:
+                server["log_bytes"] = served.attached.copy_to(session.run.server_log)
+            except InputError as error:  # the manifest must be written all the same
+                status = "partial" if status == "success" else status
+                reason = reason or str(error)
         session.run.write_manifest(
             Manifest(
                 run=session.run.name,

@@ -49,6 +49,7 @@ class Limits(_Model):
     min_tool_calls: Count = _STANDARD.min_tool_calls
     min_growth_tokens: Count = _STANDARD.min_growth_tokens
     nudges: Count = _STANDARD.nudges
+    resample: bool = _STANDARD.resample
     failures: Positive = _STANDARD.failures
     stop_at_minimum: bool = _STANDARD.stop_at_minimum
 
@@ -59,14 +60,16 @@ class Limits(_Model):
 
 # A 135M model with 8,192 tokens of context: enough calls for 3,000 tokens of growth, then the final answer.
 EMBEDDED_LIMITS: Final = Limits(
-    turns=20,
-    tool_calls=14,
+    turns=26,
+    tool_calls=18,
     wall_s=900.0,
     context_tokens=8192,
     answer_tokens=160,
     final_tokens=200,
     min_tool_calls=6,
     min_growth_tokens=3000,
+    nudges=6,
+    resample=True,
     stop_at_minimum=True,
 )
 
@@ -123,15 +126,20 @@ def resolve(scenario: Scenario) -> Scenario:
     changes: dict[str, Any] = {}
     if scenario.corpus is None and scenario.corpus_path is None:
         changes["corpus"] = "tiny" if embedded else "standard"
-    if scenario.limits is None:
-        changes["limits"] = EMBEDDED_LIMITS if embedded else Limits()
+    changes["limits"] = _limits(scenario.limits, embedded=embedded)
     if scenario.temperature is None and embedded:
-        changes["temperature"] = 0.8
+        changes["temperature"] = 0.5
     if scenario.known_paths is None:
         changes["known_paths"] = embedded
     if scenario.command_chars is None and embedded:
         changes["command_chars"] = 100
     return scenario.model_copy(update=changes)
+
+
+def _limits(given: Limits | None, *, embedded: bool) -> Limits:
+    """Fill up limits that were given in part; for the embedded server the others must still fit its small context."""
+    standard = EMBEDDED_LIMITS if embedded else Limits()
+    return standard if given is None else standard.model_copy(update=given.model_dump(exclude_unset=True))
 
 
 def from_fields(fields: dict[str, Any], where: str) -> Scenario:

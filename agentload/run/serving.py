@@ -59,11 +59,14 @@ class Served:
     context_tokens: int | None = None
 
     def write_marker(self, line: bytes) -> tuple[str, int | None, int | None]:
-        """Write a marker where it can go; return (log|sidecar, inode, offset in the server's log)."""
+        """Write a marker where it can go; return (log|sidecar, inode, offset in the server's log).
+
+        A log that was rotated away in mid-run takes none: the marker stands in the sidecar alone, and the run goes on.
+        """
         if self.process is not None:
             offset = self.process.pump.write_marker(line)
             return "log", self.process.pump.log.stat().st_ino, offset
-        if self.attached is not None:
+        if self.attached is not None and self.attached.path.is_file():
             inode, size = self.attached.place()
             if self.attached.refusal is None:
                 return "log", inode, self.attached.write_marker(line)

@@ -7,6 +7,7 @@ line's start even inside a line that its server writes in pieces. Otherwise mark
 sidecar), each with the log's inode and size at that moment.
 """
 
+import errno
 import os
 import re
 import shutil
@@ -78,7 +79,9 @@ class AttachedLog:
         try:
             fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             try:
-                os.write(fd, b"\n" + line + b"\n")
+                data = b"\n" + line + b"\n"
+                if os.write(fd, data) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 return os.lseek(fd, 0, os.SEEK_CUR) - len(line) - 1
             finally:
                 os.close(fd)
@@ -86,8 +89,15 @@ class AttachedLog:
             raise InputError(f"{self.path}: marker cannot be written: {error.strerror}") from error
 
     def place(self) -> tuple[int, int]:
-        """Return (inode, size) of the log now: where a sidecar marker stands."""
-        status = self.path.stat()
+        """Return (inode, size) of the log now: where a sidecar marker stands.
+
+        Raises:
+            InputError: it was rotated away.
+        """
+        try:
+            status = self.path.stat()
+        except OSError as error:
+            raise InputError(f"--server-log: {self.path} cannot be read: {error.strerror}") from error
         return status.st_ino, status.st_size
 
     def copy_to(self, target: Path) -> int:
@@ -109,14 +119,22 @@ def writers(path: Path) -> list[Writer]:
     found: list[Writer] = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            for fd in (process / "fd").iterdir():
-                status = fd.stat()
-                if (status.st_dev, status.st_ino) != (wanted.st_dev, wanted.st_ino):
-                    continue
-                flags = _FLAGS.search((process / "fdinfo" / fd.name).read_bytes())
-                value = int(flags[1], 8) if flags else 0
-                if value & os.O_ACCMODE != os.O_RDONLY:
-                    found.append(Writer(int(process.name), int(fd.name), bool(value & os.O_APPEND)))
+            fds = list((process / "fd").iterdir())
         except OSError:  # it ended meanwhile, or belongs to another user
             continue
+        found += [one for fd in fds if (one := _writer(process, fd.name, wanted)) is not None]
     return sorted(found, key=lambda one: (one.pid, one.fd))
+
+
+def _writer(process: Path, fd: str, wanted: os.stat_result) -> Writer | None:
+    try:
+        status = (process / "fd" / fd).stat()
+        if (status.st_dev, status.st_ino) != (wanted.st_dev, wanted.st_ino):
+            return None
+        flags = _FLAGS.search((process / "fdinfo" / fd).read_bytes())
+    except OSError:  # this one was closed meanwhile; a busy server does that all the time
+        return None
+    value = int(flags[1], 8) if flags else 0
+    if value & os.O_ACCMODE == os.O_RDONLY:
+        return None
+    return Writer(int(process.name), int(fd), bool(value & os.O_APPEND))

@@ -20,10 +20,11 @@ import psutil
 from anyio import to_thread
 
 from agentload.core.ports import Clock
-from agentload.errors import ServerError, UsageError
+from agentload.errors import ArtifactError, ServerError, UsageError
 from agentload.servers.pump import Pump
 
 _POLL_S: Final = 0.1
+_KILLED_NS: Final = 5_000_000_000  # for the kernel to take a killed process apart
 
 
 def split_command(command: str) -> list[str]:
@@ -66,10 +67,18 @@ class ServerProcess:
 
         Raises:
             ServerError: there is no such program, or it may not be run.
+            ArtifactError: the log cannot be created; nothing was started then.
         """
         self.argv = list(argv)
+        self._clock = clock
         self.t_started = clock.now_ns()
         reading, writing = os.pipe()
+        try:
+            self.pump = Pump(reading, log, times, clock, on_bytes)
+        except ArtifactError:
+            os.close(reading)
+            os.close(writing)
+            raise
         try:
             self._process = subprocess.Popen(
                 self.argv,
@@ -81,10 +90,10 @@ class ServerProcess:
             )
         except OSError as error:
             os.close(reading)
+            self.pump.close()
             raise ServerError(f"cannot start {self.argv[0]!r}: {error.strerror}") from error
         finally:
             os.close(writing)
-        self.pump = Pump(reading, log, times, clock, on_bytes)
         self.pump.start()
 
     @property
@@ -106,7 +115,7 @@ class ServerProcess:
             with anyio.move_on_after(timeout_s):
                 while True:
                     if self.exit_code() is not None:
-                        await to_thread.run_sync(self.pump.join, 5.0)
+                        await to_thread.run_sync(self.pump.join, 1.0)
                         raise ServerError(
                             f"the server exited with {self.exit_code()} before it was ready: "
                             f"{shlex.join(self.argv)}; its last lines: {self._last_lines()}"
@@ -126,29 +135,54 @@ class ServerProcess:
 
     def stop(self, timeout_s: float) -> int | None:
         """End it and its children: SIGTERM, after `timeout_s` SIGKILL. Return its exit code. Blocks."""
-        family = self._family()
-        if self._process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGTERM)
-            try:
-                self._process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                with suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
-        _, alive = psutil.wait_procs(family, timeout=1.0)
-        for child in alive:
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
-        psutil.wait_procs(alive, timeout=5.0)
+        due_ns = self._clock.now_ns() + int(timeout_s * 1e9)
+        self._signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        # A wrapper ends at once; the server behind it has the rest of the time.
+        left = self._family_after(due_ns)
+        if self._process.poll() is None or left:
+            self._signal(signal.SIGKILL)
+            for child in left:
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
+        self._process.wait()
+        self._family_after(self._clock.now_ns() + _KILLED_NS)
         self.pump.join(10.0)
+        self.pump.close()
         return self._process.returncode
 
+    def _signal(self, number: signal.Signals) -> None:
+        # With nobody left its number might be another's by now.
+        if self._process.poll() is None or self._family():
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def _family_after(self, due_ns: int) -> list[psutil.Process]:
+        """Return who is left at `due_ns`, or nobody before."""
+        while (left := self._family()) and self._clock.now_ns() < due_ns:
+            psutil.wait_procs(left, timeout=_POLL_S)
+        return left
+
     def _family(self) -> list[psutil.Process]:
+        """Return its children, and whoever is in its session, which is known also when it has ended itself."""
+        found: set[psutil.Process] = set()
         with suppress(psutil.NoSuchProcess):
-            return psutil.Process(self.pid).children(recursive=True)
-        return []
+            found |= set(psutil.Process(self.pid).children(recursive=True))
+        for pid in psutil.pids():
+            with suppress(OSError, psutil.NoSuchProcess):
+                if pid != self.pid and os.getsid(pid) == self.pid:
+                    found.add(psutil.Process(pid))
+        return [one for one in found if _runs(one)]
 
     def _last_lines(self) -> str:
         lines = [line for line in self.pump.tail().splitlines() if line.strip()]
         return " | ".join(lines[-3:]) or "none"
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Tell a running process from one that only waits to be collected, as a container's first process may never do."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -24,17 +24,28 @@ class Pump:
     def __init__(
         self, pipe: int, log: Path, times: Path, clock: Clock, on_bytes: Callable[[bytes], None] | None = None
     ) -> None:
-        """Take over the reading end `pipe`; `on_bytes` sees every byte that goes into the log, in the pump's thread."""
+        """Take over the reading end `pipe`; `on_bytes` sees every byte that went into the log, in the log's order.
+
+        Raises:
+            ArtifactError: one of the files cannot be created, or is there already; the pipe is still the caller's.
+        """
         self._pipe = pipe
         self._clock = clock
         self._on_bytes = on_bytes
         self._lock = threading.Lock()
         self._log = _create(log)
-        self._times = _create(times)
+        try:
+            self._times = _create(times)
+        except ArtifactError:
+            os.close(self._log)
+            raise
         self.log = log
         self._size = 0
         self._partial = b""
         self._partial_stamp = 0
+        self._last_stamp = 0
+        self._ends_whole = True
+        self._closed = False
         self.worst_pause_ns = 0
         self.failure: OSError | None = None
         self._thread = threading.Thread(target=self._run, name="server-output", daemon=True)
@@ -46,14 +57,23 @@ class Pump:
     def write_marker(self, line: bytes) -> int:
         """Append `line` (no newline) between two whole lines; return the byte offset at which it stands.
 
+        It may still be written after the server has ended, until `close`.
+
         Raises:
-            ArtifactError: the log cannot be written.
+            ArtifactError: the log cannot be written, could not be before, or is closed.
         """
         with self._lock:
-            offset = self._size
+            if self._closed:
+                raise ArtifactError(f"{self.log}: marker cannot be written: the log is closed")
             try:
+                if self.failure is not None:
+                    raise self.failure
+                if not self._ends_whole:  # the server's last line came without a newline
+                    self._append(b"\n", [])
+                offset = self._size
                 self._append(line + b"\n", [self._clock.now_ns()])
             except OSError as error:
+                self.failure = self.failure or error
                 raise ArtifactError(f"{self.log}: marker cannot be written: {error.strerror}") from error
             return offset
 
@@ -61,6 +81,14 @@ class Pump:
         """Wait until the server has closed its end and all is written; False when that takes longer."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
+
+    def close(self) -> None:
+        """Close the log; what the server may still write is read and dropped. Closing twice is fine."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self._log)
+                os.close(self._times)
 
     def tail(self, limit_bytes: int = 2000) -> str:
         """Return the last whole lines of the log, for an error message."""
@@ -77,13 +105,14 @@ class Pump:
             stamp = self._clock.now_ns()
             with self._lock:
                 # A full disk must not stop the server: its output is read on, and the failure is kept for the run.
-                try:
-                    self._take(piece, stamp)
-                except OSError as error:
-                    self.failure = self.failure or error
+                # Nothing is written after it, since offsets and stamps would no longer belong to the log's lines.
+                if self.failure is None and not self._closed:
+                    try:
+                        self._take(piece, stamp)
+                    except OSError as error:
+                        self.failure = error
                 if not piece:
-                    for fd in (self._pipe, self._log, self._times):
-                        os.close(fd)
+                    os.close(self._pipe)
                     return
             self.worst_pause_ns = max(self.worst_pause_ns, self._clock.now_ns() - stamp)
 
@@ -104,7 +133,12 @@ class Pump:
     def _append(self, data: bytes, stamps: list[int]) -> None:
         _write_all(self._log, data)
         self._size += len(data)
-        _write_all(self._times, "".join(f"{stamp}\n" for stamp in stamps).encode())
+        self._ends_whole = data.endswith(b"\n")
+        # A marker may get the lock between a piece's arrival and its turn: stamps keep the order of the lines.
+        stamps = [max(stamp, self._last_stamp) for stamp in stamps]
+        if stamps:
+            self._last_stamp = stamps[-1]
+            _write_all(self._times, "".join(f"{stamp}\n" for stamp in stamps).encode())
         if self._on_bytes is not None:
             self._on_bytes(data)
 

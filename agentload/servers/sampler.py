@@ -41,7 +41,7 @@ def look(pid: int) -> Sample | None:
                 rss += one.memory_info().rss
             count += 1
     host = psutil.cpu_times()
-    busy = sum(host) - host.idle - getattr(host, "iowait", 0.0) - getattr(host, "guest", 0.0)
+    busy = sum(host) - host.idle - sum(getattr(host, name, 0.0) for name in ("iowait", "guest", "guest_nice"))
     return Sample(cpu_s, rss, count, busy, psutil.virtual_memory().available)
 
 

@@ -10,7 +10,7 @@ import json
 import socket
 import ssl
 import struct
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -28,7 +28,7 @@ class Act(Enum):
 
 
 CLOSE, RESET, HANG, DEAF = Act.CLOSE, Act.RESET, Act.HANG, Act.DEAF
-Step = bytes | asyncio.Event | Act
+Step = bytes | asyncio.Event | Act | Callable[[], Awaitable[bytes]]
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 STREAM_HEAD = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
@@ -74,10 +74,15 @@ class Seen:
 
 @dataclass
 class ScriptedServer:
-    """Use as an async context manager; `seen` holds the requests, `gone` is set when a client dropped a HANG."""
+    """Use as an async context manager; `seen` holds the requests, `gone` is set when a client dropped a HANG.
 
-    replies: Sequence[Sequence[Step]]
+    `play`, where it is given, takes the place of `replies`: it makes the steps of each request from what came. A step
+    may be a coroutine function too: what it returns is written.
+    """
+
+    replies: Sequence[Sequence[Step]] = ()
     tls: ssl.SSLContext | None = None
+    play: Callable[[Seen], Sequence[Step]] | None = None
     seen: list[Seen] = field(default_factory=list)
     connections: int = 0
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -87,7 +92,7 @@ class ScriptedServer:
     _tasks: set["asyncio.Task[None]"] = field(default_factory=set)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self.tls)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -128,10 +133,12 @@ class ScriptedServer:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         pairs = (line.partition(":") for line in head[1:] if line)
         headers = {name.lower(): value.strip() for name, _, value in pairs}
-        steps = self.replies[len(self.seen)]
+        steps = () if self.play is not None else self.replies[len(self.seen)]
         length = 0 if DEAF in steps else int(headers.get("content-length", "0"))
         body = await reader.readexactly(length)
         self.seen.append(Seen(number, head[0], headers, body))
+        if self.play is not None:
+            steps = self.play(self.seen[-1])
         self.arrived.set()
         for step in steps:
             if isinstance(step, bytes):
@@ -139,6 +146,9 @@ class ScriptedServer:
                 await writer.drain()
             elif isinstance(step, asyncio.Event):
                 await step.wait()
+            elif not isinstance(step, Act):
+                writer.write(await step())
+                await writer.drain()
             elif step is RESET:
                 sock = writer.get_extra_info("socket")
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

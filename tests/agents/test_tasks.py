@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.agents import corpora, tasks, workspace
+from agentload.agents import corpora, datafiles, tasks, workspace
 from agentload.agents.tasks import Task
 from agentload.errors import InputError, UsageError
 
@@ -92,7 +92,8 @@ def trees(
 
 
 def test_there_are_three_tasks_on_each_shipped_corpus() -> None:
-    assert Counter(tasks.load(name).corpus for name in tasks.names()) == dict.fromkeys(corpora.names(), 3)
+    corpora_of = Counter(tasks.load(name).corpus for name in tasks.names())
+    assert corpora_of == dict.fromkeys([*corpora.names(), tasks.ANY], 3)
     assert len(tasks.for_corpus("tiny")) == 3
 
 
@@ -121,7 +122,7 @@ def test_a_prompt_for_a_small_model_is_short_and_names_real_files(task: Task, tr
     assert {read.path for read in task.likely_reads} == named
 
 
-@pytest.mark.parametrize("name", tasks.names())
+@pytest.mark.parametrize("name", [name for name in tasks.names() if tasks.load(name).corpus != tasks.ANY])
 def test_a_right_answer_has_every_fact_and_a_vague_one_none(name: str) -> None:
     task = tasks.load(name)
     assert tasks.score(task, RIGHT[name]) == tuple(fact.id for fact in task.facts)
@@ -132,6 +133,13 @@ def test_a_right_answer_has_every_fact_and_a_vague_one_none(name: str) -> None:
 def test_an_answer_that_only_repeats_the_prompt_scores_nothing(name: str) -> None:
     task = tasks.load(name)
     assert tasks.score(task, task.prompt) == ()
+
+
+def test_only_a_task_on_any_corpus_may_have_no_facts(tmp_path: Path) -> None:
+    named = (datafiles.shipped("tasks") / "any-layout.toml").read_text().replace('corpus = "any"', 'corpus = "tiny"')
+    (tmp_path / "any-layout.toml").write_text(named)
+    with pytest.raises(InputError, match="expected facts and likely_reads"):
+        tasks.load("any-layout", tmp_path)
 
 
 # ---- scoring -------------------------------------------------------------------------------------------------------

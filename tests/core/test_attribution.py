@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agentload.core.attribution import Attribution, Group, attribute
+from agentload.core.evidence import exact_pairs
 from agentload.core.records import (
     Boot,
     Completion,
@@ -119,6 +120,15 @@ def test_a_key_that_fits_two_is_settled_by_time_and_then_called_unique() -> None
         logged("task 1", 1, 2, **key),
     )
     assert pairs(found) == {"a0-t0": ("task 1", Match.UNIQUE), "a1-t0": ("task 2", Match.UNIQUE)}
+
+
+def test_a_key_that_fits_two_on_either_side_is_not_exact() -> None:
+    key: dict[str, Any] = {**counts(10, 0, 1), "prefill_ms": 20.0, "decode_ms": 0.0}
+    sent = [answer(name, 0, 9, timings=ServerTimings(0, 10, 20.0, 1, 0.0)) for name in ("a0-t0", "a1-t0")]
+    log = [logged(name, 1, 2, **key) for name in ("n1", "n2")]
+    assert exact_pairs(sent[:1], log[:1]) == ((0, 0),)
+    assert exact_pairs(sent[:1], log) == ()
+    assert exact_pairs(sent, log[:1]) == ()
 
 
 def test_equal_tool_call_ids_are_an_exact_key() -> None:
@@ -330,7 +340,7 @@ def test_a_request_belongs_to_the_segment_in_which_its_prefill_starts() -> None:
     segments = (
         Segment("s1", "r1", "default", T0, T0 + 10 * S),
         Segment("s2", "r1", "default", T0 + 10 * S, None),
-        Segment("s9", "r2", "default", T0, T0 + 99 * S),  # of another run
+        Segment("s9", "r2", "default", T0 + 3 * S, T0 + 99 * S),  # of another run
     )
     found = join(
         [answer("a0-t0", -2, 4), answer("a0-t1", 5, 10), answer("a0-t2", 9, 30), answer("a0-t3", 40, 50, error="no")],

@@ -1,0 +1,91 @@
+"""Do the tables keep what is known, and null where a source did not say?"""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from agentload.analysis import tables
+from agentload.analysis.evidence import Evidence, ToolUse
+from agentload.core.records import Match, Proof, Request, Source
+from agentload.errors import ArtifactError
+from tests.analysis.test_evidence import MANIFEST
+
+
+def request(**known: Any) -> Request:
+    """A request of which nothing is known but what is given."""
+    values: dict[str, Any] = {one.name: None for one in fields(Request)}
+    return Request(**{**values, "run": "r", "request": "a0-r0", "match": Match.EXACT, **known})
+
+
+def evidence(*tools: ToolUse) -> Evidence:
+    return Evidence(MANIFEST, (), (), tools, (), {}, (), 0)
+
+
+def test_a_request_is_a_row_with_its_proofs_as_line_and_offset() -> None:
+    one = request(
+        agent="a0", prefill_source=Source.LOG, prefill_proof=Proof(12, 900), cached_tokens=0, match=Match.AMBIGUOUS
+    )
+    row = tables.requests_table([one]).row(0, named=True)
+    assert (row["prefill_proof_line"], row["prefill_proof_offset"], row["prefill_source"]) == (12, 900, "log")
+    assert (row["match"], row["agent"], row["cached_tokens"]) == ("ambiguous", "a0", 0)
+    assert (row["decode_proof_line"], row["decode_source"], row["prompt_tokens"], row["t_sent"]) == (None,) * 4
+
+
+def test_columns_are_those_of_the_record_in_its_order_and_are_there_without_rows() -> None:
+    names = list(tables.request_schema())
+    assert names[:3] == ["run", "segment", "agent"]
+    assert len(names) == len(fields(Request)) + 2  # two proofs, two columns each
+    assert tables.requests_table([]).columns == names
+    assert tables.phases_table([], evidence()).columns == list(tables.PHASES)
+    assert tables.samples_table([]).columns == list(tables.SAMPLES)
+    assert tables.segments_table([]).columns == ["segment", "scope", "name"]
+
+
+def test_phases_are_in_order_of_their_start_and_those_without_times_are_left_out() -> None:
+    whole = request(
+        agent="a0",
+        prefill_start=10,
+        prefill_end=20,
+        decode_start=20,
+        decode_end=50,
+        new_prefill_tokens=7,
+        decoded_tokens=3,
+        decode_proof=Proof(4, 99),
+    )
+    half = request(request="a1-r0", prefill_start=5, prefill_end=None, decode_start=15, decode_end=16)
+    table = tables.phases_table(
+        [whole, half], evidence(ToolUse("a0", 0, "bash", 60, 70, ok=True), ToolUse("a1", 0, "read", 17, None, ok=None))
+    )
+    rows = table.select("request", "phase", "start", "end", "tokens", "proof_offset").rows()
+    assert rows == [
+        ("a0-r0", "prefill", 10, 20, 7, None),
+        ("a1-r0", "decode", 15, 16, None, None),
+        ("a1-r0", "tool", 17, None, None, None),
+        ("a0-r0", "decode", 20, 50, 3, 99),
+        ("a0-r0", "tool", 60, 70, None, None),
+    ]
+
+
+def test_samples_of_a_newer_version_keep_their_known_columns() -> None:
+    table = tables.samples_table([{"t": 5, "where": "begin", "cpu_s": 1.5, "gpu_s": 9.0}])
+    assert table.row(0) == (5, "begin", 1.5, None, None, None, None)
+
+
+def test_a_table_names_its_schema_and_is_the_same_bytes_for_the_same_rows(tmp_path: Path) -> None:
+    table = tables.requests_table([request(agent="é", prompt_tokens=5)])
+    tables.write(tmp_path, "requests", table)
+    path = tmp_path / "requests.parquet"
+    first = path.read_bytes()
+    tables.write(tmp_path, "requests", table)
+    assert path.read_bytes() == first
+    assert pl.read_parquet_metadata(path)["schema"] == "agentload.requests/1"
+    assert pl.read_parquet(path).equals(table)
+    assert [one.name for one in tmp_path.iterdir()] == ["requests.parquet"]
+
+
+def test_a_folder_that_cannot_be_written_is_an_artifact_error(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"requests\.parquet: cannot be written"):
+        tables.write(tmp_path / "none", "requests", tables.requests_table([]))

@@ -1,0 +1,255 @@
+"""Does `agentload run` end as it should: well, at a signal, killed; and do the other commands take what it left?
+
+Each run is a process of its own (2 s to start); what needs none is called in this one. The model is scripted and,
+where the test says so, never answers.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import tomli_w
+from typer.testing import CliRunner, Result
+
+from agentload.agents import workspace
+from agentload.analysis import account as accounts
+from agentload.cli import app
+from agentload.errors import AgentloadError, UsageError
+from tests.run.chat_model import ChatModel, in_a_thread
+from tests.run.runs import AGENTLOAD, Made, environment, fields_of, only_run
+
+
+async def start(cache_dir: Path, *arguments: str) -> Process:
+    return await asyncio.create_subprocess_exec(
+        *AGENTLOAD, *arguments, stdout=PIPE, stderr=PIPE, env=environment(cache_dir)
+    )
+
+
+def here(cache_dir: Path, *arguments: str) -> Result:
+    """The same in this process; an error of ours stands in `exception`."""
+    return CliRunner().invoke(app, arguments, env={**environment(cache_dir), "OPENAI_BASE_URL": None})
+
+
+def scenario_file(folder: Path, **fields: Any) -> str:
+    """A scenario in TOML; a field that is None is left out."""
+    path = folder / "scenario.toml"
+    known = {name: value for name, value in fields_of(**fields).items() if value is not None}
+    path.write_text(tomli_w.dumps(known), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A git checkout with one commit and a change that is not committed."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "Cargo.toml").write_text("committed\n", encoding="utf-8")
+    for arguments in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):
+        who = ("-c", "user.name=T", "-c", "user.email=t@example.org")
+        subprocess.run(["git", *who, "-C", folder, *arguments], check=True)
+    (folder / "Cargo.toml").write_text("changed\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.anyio
+async def test_a_run_prints_its_report_and_its_path_last_and_is_done_with_exit_code_0(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    async with ChatModel() as model:
+        path = scenario_file(tmp_path, base_url=model.url)
+        process = await start(cache_dir, "run", path, "--out", str(out))
+        stdout, stderr = [text.decode() for text in await process.communicate()]
+    run = only_run(out)
+    assert process.returncode == 0, stderr
+    assert stdout.splitlines()[-1] == str(run.path)
+    assert "requests 6 = tool calls 4 + answers 2 + failed 0" in stdout
+    assert "a1 started" in stderr
+    # The user's own file is kept verbatim: nothing was changed by options.
+    kept = tomllib.loads(run.scenario_path.read_text(encoding="utf-8"))
+    assert kept == fields_of(model.url)
+    # The other commands say the same again.
+    report = stdout[: stdout.rindex(str(run.path))]
+    again = here(cache_dir, "report", str(run.path))
+    assert (again.exit_code, again.stdout, again.stderr) == (0, report, "")
+    again = here(cache_dir, "account", str(run.path))
+    assert (again.exit_code, again.stdout, again.stderr) == (0, f"{report}{run.derived}\n", "")
+    again = here(cache_dir, "account", str(run.path), "--json")
+    on_disk = (run.derived / "account.json").read_text(encoding="utf-8")
+    assert (again.exit_code, again.stdout, again.stderr) == (0, on_disk, f"{run.derived}\n")
+    assert here(cache_dir, "report", str(run.path), "--json").stdout == on_disk
+    assert json.loads(on_disk)["schema"] == "agentload.account/1"
+
+
+def test_options_win_over_the_file_and_what_was_run_is_kept(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    with in_a_thread(ChatModel()) as model:
+        # The file's corpus_path would contradict --corpus.
+        path = scenario_file(tmp_path, base_url="http://127.0.0.1:9/v1", corpus=None, corpus_path="/nowhere")
+        options = ("--base-url", model.url, "--corpus", "tiny", "--agents", "1", "--tool-calls", "9", "--quiet")
+        said = ("--name", "mine", "--condition", "--flag on", "--out", str(out), "--json")
+        done = here(cache_dir, "run", path, *options, *said)
+    assert (done.exit_code, done.stderr, done.exception) == (0, "", None)
+    manifest = only_run(out).read_manifest()
+    assert (manifest.scenario["agents"], manifest.scenario["limits"]["tool_calls"]) == (1, 9)
+    assert manifest.scenario["limits"]["failures"] == 1  # the file's other limits stay
+    assert manifest.segments[0]["condition"] == "--flag on"
+    assert "-mine-" in manifest.run
+    *account, last = done.stdout.splitlines(keepends=True)
+    assert last.strip() == str(only_run(out).path)
+    assert json.loads("".join(account))["work"]["requests"] == 3
+
+
+def test_a_users_own_checkout_is_worked_on_as_it_was_committed(
+    cache_dir: Path, tiny: workspace.Repository, mine: Path, tmp_path: Path
+) -> None:
+    with in_a_thread(ChatModel()) as model:
+        options = ("--base-url", model.url, "--corpus", str(mine), "--task", "any-state", "--agents", "1")
+        path = scenario_file(tmp_path, tasks=None)  # its corpus is tiny: --corpus with a path wins
+        done = here(cache_dir, "run", path, *options, "--out", str(tmp_path / "runs"))
+    assert (done.exit_code, done.exception) == (0, None)
+    assert "changes in its work tree that are not committed are left out" in done.stderr
+    manifest = only_run(tmp_path / "runs").read_manifest()
+    assert manifest.corpus["dirty"] is True
+    assert "committed" in model.requests[1].json()["messages"][3]["content"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--agents", "0"), "agents: Input should be greater than or equal to 1, got 0"),
+        (("--stagger", "nan"), "stagger_s: Input should be a finite number, got nan"),
+        (("--launch", "serve"), "--launch: expected the server's address: put {port} or --port N into the command"),
+        (("--launch", "serve {host} {port}"), "--launch: unknown placeholder {host}: there is {port}"),
+        (("--server-log", "x.log"), "--server-log is the log of a server that runs already"),
+        (("--server-args", "'"), "--server-args: No closing quotation"),
+        (("nothing.toml",), "nothing.toml: cannot be read: No such file or directory"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_cannot_be_run_is_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], message: str, cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    done = here(cache_dir, "run", *arguments, "--corpus", "tiny", "--quiet", "--out", str(tmp_path))
+    assert isinstance(done.exception, AgentloadError), done.exception
+    assert (done.exception.exit_code, done.stdout) == (2, "")
+    assert str(done.exception).startswith(message)
+    assert "\n" not in str(done.exception)
+
+
+def test_a_server_in_the_file_that_is_no_table_is_told_also_beside_an_option(cache_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text('server = "http://127.0.0.1:8080/v1"\n', encoding="utf-8")
+    for options in ((), ("--base-url", "http://127.0.0.1:8080/v1"), ("--launch", "serve --port {port}")):
+        done = here(cache_dir, "run", str(path), *options)
+        assert isinstance(done.exception, UsageError), done.exception
+        assert str(done.exception).startswith(f"{path}: server: Input should be a valid dictionary")
+
+
+# ---- signals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_ctrl_c_ends_the_run_as_cancelled_and_it_can_be_accounted_for(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    async with ChatModel(hang_at=3) as model:
+        path = scenario_file(tmp_path, base_url=model.url, stagger_s=0.0)
+        process = await start(cache_dir, "run", path, "--out", str(out))
+        await model.hanging.wait()
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = await process.communicate()
+        await model.server.gone.wait()  # its connections are closed
+    run = only_run(out)
+    assert process.returncode == 1, stderr.decode()
+    assert stdout.decode().splitlines()[-1] == str(run.path)
+    assert b"Traceback" not in stderr
+    assert stderr.decode().splitlines()[-1] == "status: cancelled: interrupted by a signal"
+    manifest = run.read_manifest()
+    assert (manifest.status, manifest.why) == ("cancelled", "interrupted by a signal")
+    assert "cancelled" in {one["end"] for one in manifest.agents}
+    made = Made(run)
+    assert [one["action"] for one in made.markers()] == ["begin", "end"]
+    assert manifest.segments[0]["end"] == made.markers()[1]["t"]
+    found = accounts.account(run.path)
+    assert found["status"] == "cancelled"
+    # Requests sent and not done were broken off: at least the one that hung.
+    broken_off = len(made.events("request_sent")) - len(made.events("request_done"))
+    assert (found["work"]["broken_off"], broken_off >= 1) == (broken_off, True)
+    assert f"+ broken off {broken_off}\n" in stdout.decode()
+    assert "ended in a call" not in stdout.decode()
+
+
+@pytest.mark.anyio
+async def test_sigterm_leaves_no_server_of_ours_behind(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    out, fifo = tmp_path / "runs", tmp_path / "tell"
+    os.mkfifo(fifo)
+    launch = f"{sys.executable} -m tests.run.chat_model --hang-at 2 --tell {fifo} --port {{port}}"
+    path = scenario_file(tmp_path, server={"launch": launch})
+    process = await start(cache_dir, "run", path, "--out", str(out))
+
+    def pid_of_the_server() -> int:
+        with fifo.open(encoding="utf-8") as told:
+            return next(int(line.split()[1]) for line in told if line.startswith("hanging"))
+
+    pid = await asyncio.to_thread(pid_of_the_server)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert pid in {one.pid for one in family}
+    process.terminate()
+    _, stderr = await process.communicate()
+    assert process.returncode == 1, stderr.decode()
+    assert [one for one in family if one.is_running()] == []
+    run = only_run(out)
+    assert run.read_manifest().status == "cancelled"
+    assert run.server_log.read_bytes().count(b"agentload: segment end ") == 1
+    assert accounts.account(run.path)["lines"]["markers"] == 2
+
+
+@pytest.mark.anyio
+async def test_a_run_that_was_killed_is_accounted_for_and_said_to_have_been_killed(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    async with ChatModel(hang_at=3) as model:
+        path = scenario_file(tmp_path, base_url=model.url, agents=1, limits={"min_tool_calls": 4, "nudges": 2})
+        process = await start(cache_dir, "run", path, "--out", str(out))
+        await model.hanging.wait()
+        process.kill()
+        await process.communicate()
+    run = only_run(out)
+    assert process.returncode == -signal.SIGKILL
+    assert (run.read_manifest().status, run.derived.exists()) == ("started", False)
+    made = Made(run)
+    assert [one["request"] for one in made.events("request_done")] == ["a0-r0", "a0-r1", "a0-r2"]
+    assert [one["request"] for one in made.events("request_sent")] == ["a0-r0", "a0-r1", "a0-r2", "a0-r3"]
+    assert [one["action"] for one in made.markers()] == ["begin"]
+    # The conversation is there to the last message: two tool calls, an answer that came too early, and its nudge.
+    assert [one["number"] for one in made.history("a0") if one["event"] == "message"] == list(range(1, 9))
+    done = here(cache_dir, "account", str(run.path))
+    assert (done.exit_code, done.stderr) == (0, "")
+    stdout = done.stdout
+    assert f"{run.path.name}  started" in stdout
+    assert "its end marker is missing" in stdout
+    assert (
+        "the run was killed, its agents' outcomes are not known: 4 requests (0 failed, 1 broken off), 2 tool" in stdout
+    )
+    assert "doubt (segment-without-end)" in stdout
+    found = json.loads((run.derived / "account.json").read_bytes())
+    work = {"requests": 4, "tool_calls": 2, "failed_requests": 0, "broken_off": 1, "answers": None, "nudges": None}
+    assert {name: found["work"][name] for name in work} == work
+    # Prompts of turns 0, 1 and 2, by the model's rules: 1000 + 1300 + 1600.
+    assert found["segments"][0]["whole"]["prompt_tokens"] == 3900

@@ -1,0 +1,256 @@
+"""Starting and stopping: real child processes, the server a small one of the standard library."""
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agentload.clock import SystemClock
+from agentload.errors import ArtifactError, ServerError, UsageError
+from agentload.servers.process import ServerProcess, free_port, split_command
+
+pytestmark = pytest.mark.anyio
+
+READY_S = 30.0
+Start = Callable[..., ServerProcess]
+
+SERVER = '''
+"""A server that answers GET /v1/models: server.py PORT [deaf | slow | polite] [refusals]"""
+import os, signal, sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+port, manner, refusals = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+
+def at_term(*_):
+    if manner == "slow":
+        time.sleep(1.5)
+    print("saved", flush=True)
+    os._exit(0)
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        global refusals
+        refusals -= 1
+        self.send_response(404 if self.path != "/v1/models" else 503 if refusals >= 0 else 200)
+        self.end_headers()
+
+if manner == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if manner in ("slow", "polite"):
+    signal.signal(signal.SIGTERM, at_term)
+server = HTTPServer(("127.0.0.1", port), Handler)
+print("pid", os.getpid(), flush=True)
+server.serve_forever()
+'''
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[ServerProcess] = []
+
+    def start_one(argv: Sequence[str], env: dict[str, str] | None = None) -> ServerProcess:
+        process = ServerProcess(
+            argv,
+            tmp_path / "server.log",
+            tmp_path / "server.log.times",
+            SystemClock(),
+            env=dict(os.environ) if env is None else env,
+        )
+        started.append(process)
+        return process
+
+    yield start_one
+    for process in started:
+        process.stop(0.0)
+
+
+def server_argv(folder: Path, port: int, manner: str = "plain", refusals: int = 0) -> list[str]:
+    script = folder / "server.py"
+    script.write_text(SERVER)
+    return [sys.executable, str(script), str(port), manner, str(refusals)]
+
+
+def in_shell(argv: Sequence[str], then: str) -> list[str]:
+    return ["sh", "-c", f'"$@" & {then}', "wrapper", *argv]
+
+
+def logged_pid(folder: Path) -> int:
+    lines = (folder / "server.log").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("pid "))
+
+
+def runs(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+async def test_a_server_that_answers_is_ready_and_stopped_by_sigterm(tmp_path: Path, start: Start) -> None:
+    port = free_port()
+    process = start(server_argv(tmp_path, port))
+    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    assert process.exit_code() is None
+    assert process.pid == logged_pid(tmp_path)
+    assert process.stop(READY_S) == -15
+    assert process.exit_code() == -15
+    assert not runs(process.pid)
+    assert process.stop(READY_S) == -15  # stopping twice is fine
+
+
+async def test_a_server_that_still_loads_its_model_is_waited_for(tmp_path: Path, start: Start) -> None:
+    port = free_port()
+    process = start(server_argv(tmp_path, port, refusals=2))
+    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    process.stop(READY_S)
+    log = (tmp_path / "server.log").read_text()
+    assert [log.count('HTTP/1.1" 503'), log.count('HTTP/1.1" 200')] == [2, 1]
+
+
+async def test_a_server_that_exits_at_once_is_an_error_with_its_code_and_last_lines(start: Start) -> None:
+    program = "import sys; print('loading'); print('unknown flag --ubatch', file=sys.stderr); sys.exit(3)"
+    process = start([sys.executable, "-c", program])
+    with pytest.raises(ServerError, match=r"exited with 3 before it was ready: .*unknown flag --ubatch") as caught:
+        await process.wait_ready(f"http://127.0.0.1:{free_port()}/v1", READY_S)
+    assert "loading" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert process.exit_code() == 3
+
+
+async def test_a_server_that_never_answers_is_an_error_after_the_time_given(start: Start) -> None:
+    process = start(["sh", "-c", "echo thinking; exec sleep 1000"])
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    with pytest.raises(ServerError, match=rf"did not answer at {url}/models within 0\.3 s: sh -c "):
+        await process.wait_ready(url, 0.3)
+
+
+async def test_a_server_without_models_is_never_ready(tmp_path: Path, start: Start) -> None:
+    port = free_port()
+    process = start(server_argv(tmp_path, port))
+    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    with pytest.raises(ServerError, match=r"did not answer at .*/v2/models within 0\.3 s: .*GET /v2/models"):
+        await process.wait_ready(f"http://127.0.0.1:{port}/v2", 0.3)
+
+
+def test_a_missing_program_is_named(tmp_path: Path, start: Start) -> None:
+    missing = str(tmp_path / "llama-server")
+    with pytest.raises(ServerError, match=rf"cannot start '{missing}': No such file or directory"):
+        start([missing, "-m", "x.gguf"])
+
+
+def test_a_program_that_may_not_be_run_is_named(tmp_path: Path, start: Start) -> None:
+    (tmp_path / "model.gguf").write_text("GGUF")
+    with pytest.raises(ServerError, match=r"cannot start '.*model\.gguf': Permission denied"):
+        start([str(tmp_path / "model.gguf")])
+
+
+def test_nothing_is_started_when_the_log_cannot_be_made(tmp_path: Path, start: Start) -> None:
+    (tmp_path / "server.log").write_bytes(b"of an earlier run\n")
+    before = {child.pid for child in psutil.Process().children()}
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(ArtifactError, match="File exists"):
+        start(["sleep", "1000"])
+    assert {child.pid for child in psutil.Process().children()} == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+
+
+async def test_the_server_behind_a_wrapper_ends_with_it(tmp_path: Path, start: Start) -> None:
+    port = free_port()
+    process = start(in_shell(server_argv(tmp_path, port), "wait"))
+    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    server = logged_pid(tmp_path)
+    assert server != process.pid
+    assert runs(server)
+    process.stop(READY_S)
+    assert not runs(server)
+    assert not runs(process.pid)
+
+
+async def test_a_server_whose_wrapper_has_gone_is_ended_too(tmp_path: Path, start: Start) -> None:
+    port = free_port()
+    argv = server_argv(tmp_path, port)
+    process = start(
+        ["sh", "-c", '"$@" & while ! test -s "$0"; do sleep 0.01; done', str(tmp_path / "server.log"), *argv]
+    )
+    assert process._process.wait(READY_S) == 0
+    server = logged_pid(tmp_path)
+    assert runs(server)
+    with pytest.raises(ServerError, match="exited with 0 before it was ready"):
+        await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    assert process.stop(READY_S) == 0
+    assert not runs(server)
+
+
+async def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path, start: Start) -> None:
+    port = free_port()
+    process = start(server_argv(tmp_path, port, "deaf"))
+    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    assert process.stop(0.2) == -9
+    assert not runs(process.pid)
+
+
+async def test_a_deaf_server_behind_a_wrapper_is_killed(tmp_path: Path, start: Start) -> None:
+    port = free_port()
+    process = start(in_shell(server_argv(tmp_path, port, "deaf"), "wait"))
+    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    server = logged_pid(tmp_path)
+    assert process.stop(0.2) == -15  # the wrapper went at SIGTERM
+    assert not runs(server)
+
+
+async def test_a_server_that_ends_in_its_own_way_has_its_own_exit_code(tmp_path: Path, start: Start) -> None:
+    port = free_port()
+    process = start(server_argv(tmp_path, port, "polite"))
+    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    assert process.stop(READY_S) == 0
+    assert "saved" in (tmp_path / "server.log").read_text().splitlines()
+
+
+async def test_a_server_behind_a_wrapper_has_the_same_time_to_end(tmp_path: Path, start: Start) -> None:
+    """It takes 1.5 s; the wrapper is gone at once, and once only one more second was given then."""
+    port = free_port()
+    process = start(in_shell(server_argv(tmp_path, port, "slow"), "wait"))
+    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    process.stop(READY_S)
+    assert "saved" in (tmp_path / "server.log").read_text().splitlines()
+
+
+def test_stdout_and_stderr_are_one_log_and_only_the_environment_given_is_there(tmp_path: Path, start: Start) -> None:
+    program = (
+        "import os, sys\n"
+        "print(sorted(set(os.environ) - {'LC_CTYPE'}), flush=True)\n"
+        "print('error', file=sys.stderr, flush=True)\n"
+        "print(sys.stdin.read() == '')"
+    )
+    process = start([sys.executable, "-c", program], {"ONLY": "this"})
+    assert process.pump.join(READY_S)
+    assert (tmp_path / "server.log").read_text() == "['ONLY']\nerror\nTrue\n"
+
+
+def test_it_has_a_session_of_its_own(start: Start) -> None:
+    process = start(["sleep", "1000"])
+    assert os.getsid(process.pid) == process.pid
+    assert os.getsid(process.pid) != os.getsid(0)
+
+
+def test_a_free_port_can_be_listened_on() -> None:
+    with socket.socket() as listener:
+        port = free_port()
+        listener.bind(("127.0.0.1", port))
+        assert listener.getsockname() == ("127.0.0.1", port)
+
+
+def test_a_command_is_split_as_a_shell_would() -> None:
+    assert split_command("""llama-server -m 'my model.gguf' --alias "a b" -c 1""") == [
+        *("llama-server", "-m", "my model.gguf", "--alias", "a b", "-c", "1")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [("", "expected a command"), ("   ", "expected a command"), ("llama-server 'x", "No closing quotation")],
+)
+def test_a_command_that_cannot_be_split_is_refused(command: str, message: str) -> None:
+    with pytest.raises(UsageError, match=rf"--launch: {message}"):
+        split_command(command)

@@ -1,0 +1,161 @@
+"""The program as a user starts it: a process, its two streams and its exit code."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points, version
+from pathlib import Path
+
+import pytest
+
+from agentload.cli import SUMMARIES
+
+COMMANDS = sorted(point.name for point in entry_points(group="agentload.commands"))
+ENV = {name: value for name, value in os.environ.items() if name not in ("OPENAI_BASE_URL", "OPENAI_API_KEY")} | {
+    "COLUMNS": "120",
+    "NO_COLOR": "1",
+    "TERM": "dumb",
+}
+
+
+def agentload(*arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    program = Path(sys.executable).with_name("agentload")
+    return subprocess.run(
+        [program, *arguments], cwd=cwd, env=ENV, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_each_command_has_a_summary_and_each_summary_a_command() -> None:
+    assert sorted(SUMMARIES) == COMMANDS
+
+
+def test_help_lists_exactly_the_commands_with_their_summaries() -> None:
+    done = agentload("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    table = done.stdout[done.stdout.index("Commands") :]
+    listed = dict(re.findall(r"^\W*([a-z]+)\s\s+(\S.*?)\W*$", table, re.MULTILINE))
+    assert listed == {name: SUMMARIES[name].rstrip(".") for name in COMMANDS}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_that_begins_with_its_summary(command: str) -> None:
+    done = agentload(command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"Usage: agentload {command}" in done.stdout
+    assert SUMMARIES[command].rstrip(".") in " ".join(done.stdout.split())
+
+
+HELP_IN_PROCESS = """
+import sys
+from agentload.cli import main
+sys.argv = ["agentload", "--help"]
+try:
+    main()
+finally:
+    print(sorted(set(sys.modules) & {HEAVY}), file=sys.stderr)
+"""
+HEAVY = {"openai", "polars", "numpy", "httpx2", "anyio", "git", "tiktoken", "psutil", "agentload.commands.run"}
+
+
+def test_help_imports_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HELP_IN_PROCESS.replace("{HEAVY}", repr(HEAVY))],
+        env=ENV,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "Commands" in done.stdout
+    assert done.stderr == "[]\n"
+
+
+def test_a_command_that_is_called_is_imported_and_no_other() -> None:
+    program = HELP_IN_PROCESS.replace('"--help"', '"corpus", "list"').replace(
+        "{HEAVY}", '{"agentload.commands.corpus", "agentload.commands.run", "openai"}'
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=ENV, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("standard ")
+    assert done.stderr == "['agentload.commands.corpus']\n"
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    done = agentload("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"agentload {version('agentload')}\n", "")
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    done = agentload()
+    assert done.returncode == 2
+    assert done.stderr == ""
+    assert "Usage: agentload" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nope",), "No such command 'nope'."),
+        (("--nope",), "No such option: --nope"),
+        (("run", "--nope"), "No such option: --nope"),
+        (("--", "nope"), "No such command 'nope'."),
+        (("account",), "Missing argument 'run'."),
+        (("report", "a", "b"), "Got unexpected extra argument"),
+        (("run", "--agents", "three"), "Invalid value for '--agents'"),
+        (("run", "--agents"), "Option '--agents' requires an argument."),
+        (("corpus", "nope"), "No such command 'nope'."),
+        (("corpus", "path", "nope"), "no corpus named 'nope': there is "),
+        (("account", "none"), "expected a run directory, there is no none"),
+        (("report", "."), "expected a run directory (with manifest.json), . is none"),
+        (("run", "none.toml"), "none.toml"),
+        (("run", "--agents", "0"), "agents"),
+        (("run", "--server-args", "'"), "--server-args: No closing quotation"),
+        (("run", "--launch", "llama-server"), "--launch: expected the server's address"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_what_a_user_gets_wrong_is_one_line_and_exit_code_2(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    done = agentload(*arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("server: ", "sandbox: ", "corpus: "))]
+    lines = [line for line in lines if not re.match(r"agent a\d starts at ", line)]  # what a run says before it fails
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("agentload: ")
+    assert message in lines[0]
+
+
+def test_a_double_dash_before_a_command_calls_it() -> None:
+    """It once called a stand-in that did nothing, and said that all was well."""
+    done = agentload("--", "account", "none")
+    assert (done.returncode, done.stderr) == (2, "agentload: expected a run directory, there is no none\n")
+
+
+FAILING = """
+from agentload.errors import AgentloadError
+
+class NegativeFinding(AgentloadError):
+    exit_code = 1
+
+def fail():
+    raise NegativeFinding("not distinguished:\\n  too few runs\\n")
+"""
+
+
+def test_an_error_is_one_line_whatever_its_text_and_has_its_own_exit_code(tmp_path: Path) -> None:
+    """The command that raises it comes from a distribution of its own, as a user's would."""
+    (tmp_path / "failing.py").write_text(FAILING)
+    metadata = tmp_path / "failing-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: failing\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[agentload.commands]\nfail = failing:fail\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "from agentload.cli import main; main()", "fail"],
+        env=ENV | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "agentload: not distinguished: too few runs\n")
