@@ -12,10 +12,11 @@ from agentload.artifacts import rundir, schemas
 from agentload.artifacts.rundir import RunDir, write_atomically
 from agentload.core import accounting, clocks
 from agentload.core.attribution import Attribution, attribute
-from agentload.core.records import Doubt, LogFacts, Match, Request, Timeline
+from agentload.core.records import Applied, Doubt, LogFacts, Match, Request, Timeline, Verdict
 from agentload.core.segments import segments_of
 from agentload.errors import ArtifactError
 from agentload.serverlogs import formats
+from agentload.servers.settings import compare
 
 
 def account(path: Path) -> dict[str, Any]:
@@ -33,6 +34,8 @@ def account(path: Path) -> dict[str, Any]:
     segments, marker_doubts = segments_of(evidence.markers)
     joined = attribute(evidence.manifest.run, evidence.completions, facts, segments)
     doubts += [*marker_doubts, *joined.doubts]
+    settings = compare(facts.format, evidence.manifest.server.get("argv") or (), facts.settings) if facts else ()
+    doubts += _setting_doubts(settings)
     parts = [accounting.account_segment(joined.requests, segment) for segment in segments]
     found: dict[str, Any] = {
         "schema": schemas.ACCOUNT,
@@ -51,7 +54,7 @@ def account(path: Path) -> dict[str, Any]:
         "work": _work(evidence),
         "agents": [_agent(one, evidence) for one in evidence.manifest.agents],
         "segments": [_segment(part, evidence) for part in parts],
-        "settings": [] if facts is None else [asdict(one) for one in facts.settings],
+        "settings": [asdict(one) for one in settings],
         "suspects": [] if facts is None else [_suspect(one) for one in facts.suspects],
         "clock": _clock(facts, evidence),
         "doubts": [asdict(one) for one in doubts],
@@ -111,6 +114,22 @@ def _facts(run: RunDir, evidence: raw.Evidence, doubts: list[Doubt]) -> LogFacts
         facts = clocks.align(facts, evidence.completions)
         doubts += facts.doubts[before:]
     return facts
+
+
+def _setting_doubts(settings: tuple[Applied, ...]) -> list[Doubt]:
+    advice = {
+        Verdict.MISMATCH: "nothing measured here is about the value that was asked for",
+        Verdict.DUPLICATE: "give it once: the last one wins without a word",
+    }
+    return [
+        Doubt(
+            f"setting-{one.verdict.value}",
+            f"{one.name}: {one.requested} was asked for, in force is {one.applied} ({one.source or 'not stated'})",
+            advice[one.verdict],
+        )
+        for one in settings
+        if one.verdict in advice
+    ]
 
 
 def _lines(facts: LogFacts | None) -> dict[str, Any]:

@@ -180,6 +180,14 @@ def _proof(console: Console, found: dict[str, Any]) -> None:
             for name, one in found["usage_check"].items()
         ]
         console.print(Text(f"tokens by log / by usage: {'; '.join(parts)}"))
+    for one in found["settings"]:
+        if one["verdict"] != "defaulted":
+            console.print(
+                Text(
+                    f"setting {one['name']}: requested {one['requested']}, in force {_or_none(one['applied'])}: "
+                    f"{one['verdict']}{' by ' + one['source'] if one['source'] else ''}"
+                )
+            )
     if clock["error_ns"] is not None:
         console.print(Text(f"log times stand on the client's clock within {clock['error_ns'] / 1e6:.1f} ms"))
 
@@ -191,6 +199,10 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
+
+
+def _or_none(value: object) -> str:
+    return _NONE if value is None else str(value)
 
 
 def _n(value: int | None) -> str:
