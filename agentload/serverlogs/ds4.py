@@ -1,0 +1,374 @@
+"""What does a log of ds4-server tell?
+
+Its lines carry no request id, stamps without year or zone and with a resolution of one second, and each is three
+writes, so that other lines can stand inside. Lines are matched whole (`ds4_grammar`) and given to the requests that are
+open (`ds4_requests`); one that another write has cut in two is put together again only when both halves prove it.
+
+Without receive stamps times are the server's local wall clock (`ds4_clock` says from when they count), durations
+inside the lines give the ms. With receive stamps each line's time is when it was received.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from agentload.core import markers
+from agentload.core.ports import LogReader
+from agentload.core.records import DecodeBatches, LogFacts, Proof, Timeline
+from agentload.serverlogs import ds4_grammar as grammar
+from agentload.serverlogs.doubts import Doubts
+from agentload.serverlogs.ds4_clock import SECOND_NS, WallClock, summer_time
+from agentload.serverlogs.ds4_request import LATE_NS
+from agentload.serverlogs.ds4_requests import Book
+from agentload.serverlogs.ds4_starts import Starts
+from agentload.serverlogs.ds4_texts import Texts
+from agentload.serverlogs.lines import Kind, LineWalker
+from agentload.serverlogs.stamps import MIN_ERROR_NS
+
+_UNDERSTOOD: Final = Kind.UNDERSTOOD  # to look up a member of an enum costs 0.1 us
+_MS_NS: Final = 1_000_000
+_MOST_INSIDE: Final = 8  # lines between the two halves of a torn one
+_MARKER_TEXT: Final = b" agentload: segment "
+_MARKER_STAMP: Final = 30  # bytes of a marker before that text
+_STAMP: Final = 14  # bytes of a stamp and the space after it
+_BODY: Final = _STAMP + len(grammar.SERVER)
+
+
+class Reader:
+    """A `core.ports.LogReader` for one log."""
+
+    def __init__(self, stamps: Sequence[int] | None = None, year: int | None = None) -> None:
+        """`stamps[i]`: receive time (Unix ns) of line i; `year`: that of the log's first line, if it is known."""
+        self._stamps = stamps
+        self._step_ns = SECOND_NS if stamps is None else 0
+        self._slack_ns = self._step_ns + LATE_NS
+        self._walker = LineWalker(self._take)
+        self._doubts = Doubts()
+        self._clock = WallClock(year, self._say)
+        self._stamp = b""  # of the last line with another one
+        self._at: int | None = None
+        self._number = 0
+        self._batches: list[dict[bytes, list[int]]] = []  # a start: decode steps, failed ones and us by rows
+        self._starts = Starts(self._book, self._doubts.add)
+        self._by_base = self._starts.present.book.by_base
+        self._by_ctx = self._starts.present.book.by_ctx
+        self._texts = Texts(self._starts, self._doubts)
+        self._torn: bytes | None = None  # a stamp whose text has not come
+        self._inside = 0  # lines that came instead
+        self._careful = False  # that, or model output that is being quoted
+        self._decode, self._chunk = grammar.DECODE.fullmatch, grammar.CHUNK.fullmatch
+        self._batch = grammar.BATCH.fullmatch
+
+    def _book(self, boot: int) -> Book:
+        book = Book(boot, self._step_ns, self._doubts.add, self._summer_time)
+        self._by_base, self._by_ctx = book.by_base, book.by_ctx
+        self._batches.append(defaultdict(lambda: [0, 0, 0]))
+        return book
+
+    # ---- the port --------------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the log."""
+        bulk = grammar.ENGINE in data and not any(word in data for word in grammar.NOT_NOISE)
+        self._walker.set_noise(grammar.NOISE if bulk else None)
+        self._walker.feed(data)
+
+    def open_requests(self) -> int:
+        """Requests that have begun and not ended so far, as far as the log tells: cancelled ones leave no line."""
+        return self._starts.present.book.open_requests()
+
+    def close(self) -> LogFacts:
+        """Say that the log has ended, and return what it told."""
+        self._walker.close()
+        lines = self._walker.lines
+        if self._stamps is not None and abs(len(self._stamps) - lines) > 1:  # a kill may tear the last one off
+            self._doubts.add(
+                "stamps-do-not-fit",
+                min(lines, len(self._stamps)),
+                f"there are {lines} lines and {len(self._stamps)} receive stamps",
+                "the log was changed after it was received, or its stamps are of another log: times may be wrong",
+            )
+        boots, settings, requests = self._starts.close()
+        received = self._stamps is not None
+        return LogFacts(
+            format=FORMAT.name,
+            timeline=Timeline.UNIX if received else Timeline.WALL,
+            resolution_ns=_MS_NS if received else SECOND_NS,
+            clock_error_ns=max(MIN_ERROR_NS, self._starts.late_ns) if received else None,
+            size=self._walker.size,
+            lines=self._walker.tally.count(),
+            boots=boots,
+            settings=settings,
+            requests=requests,
+            markers=tuple(self._walker.markers),
+            suspects=tuple(self._texts.suspects),
+            doubts=self._doubts.all(),
+            cache_events=tuple(self._texts.cache),
+            decode_batches=tuple(
+                DecodeBatches(boot, int(rows), steps, failed, took_us * 1000)
+                for boot, of_start in enumerate(self._batches)
+                for rows, (steps, failed, took_us) in sorted(of_start.items(), key=lambda each: int(each[0]))
+            ),
+        )
+
+    # ---- times -----------------------------------------------------------------------------------------------------
+
+    def _say(self, code: str, what: str, advice: str) -> None:
+        self._doubts.add(code, self._number, what, advice)
+
+    def _time(self, stamp: bytes, number: int) -> int | None:
+        """Return the time of a line; None when its stamp is none."""
+        if self._stamps is not None:
+            if number <= len(self._stamps):
+                self._at = self._stamps[number - 1]
+            return self._at or 0
+        if stamp != self._stamp:
+            self._number = number
+            at = self._clock.at(stamp, number)
+            if at is None:
+                return None
+            self._stamp, self._at = stamp, at
+        return self._at
+
+    def _summer_time(self, off_ns: int, last_line: int) -> bool:
+        """Whether a request that is `off_ns` off, last read in a line, proves that the wall clock jumped since."""
+        jump_ns, gap = summer_time(off_ns), self._clock.gap_line
+        if jump_ns is None or gap is None or gap <= last_line:
+            return False
+        self._clock.move(-jump_ns // SECOND_NS)
+        self._starts.present.book.explain(-jump_ns, gap)
+        self._stamp = b""
+        self._doubts.add(
+            "clock-set-ahead",
+            gap,
+            f"a request that was running says that the wall clock jumped ahead by {jump_ns // SECOND_NS} s: "
+            "they are taken off from here on",
+            "run the server with TZ=UTC, and let agentload start it: then each line has a receive stamp",
+        )
+        return True
+
+    # ---- lines -----------------------------------------------------------------------------------------------------
+
+    def _take(self, number: int, offset: int, raw: bytes) -> Kind:
+        # Most lines of a busy log come here: what follows does without calls and conversions where it can.
+        if self._careful:
+            return self._carefully(number, offset, raw)
+        found = self._decode(raw)
+        if found is None:
+            return self._other(number, offset, raw)
+        stamp, start, end, count, gen, seconds, millis = found.groups()
+        at = self._at if stamp == self._stamp else self._time(stamp, number)
+        decoded = int(gen)
+        same = self._by_base.get(int(end) - decoded)
+        if same is not None and len(same) == 1 and at is not None:
+            one = same[0]
+            if start == one.end_text and count == b"50" and decoded - one.gen == 50 and not one.gone:
+                # The next 50 tokens of the only request there that decodes from that position.
+                took_ns = int(seconds + millis) * _MS_NS
+                begin, anchor, slack_ns = at - took_ns, one.decode, self._slack_ns
+                if anchor.most - slack_ns <= begin <= anchor.least + slack_ns:
+                    if begin < anchor.second:
+                        anchor.add(begin)
+                    elif begin > anchor.most:
+                        anchor.most = begin
+                    one.gen, one.decode_ns, one.decoded, one.end_text = decoded, took_ns, (number, offset), end
+                    return _UNDERSTOOD
+        return self._decode_line(number, offset, found, known=False)
+
+    def _other(self, number: int, offset: int, raw: bytes) -> Kind:
+        if raw.startswith(grammar.BATCH_TEXT, _BODY):
+            return self._batch_line(raw)
+        found = self._chunk(raw)
+        if found is None:
+            return self._line(number, offset, raw) if b"\x1b" in raw else self._rest(number, offset, raw)
+        stamp, ctx, phase, tokens, of, seconds, millis = found.groups()
+        same = self._by_ctx.get(ctx)
+        at = self._at if stamp == self._stamp else self._time(stamp, number)
+        if same is not None and len(same) == 1 and at is not None and phase == b"prefill":
+            one, took_ns, position = same[0], int(seconds + millis) * _MS_NS, int(tokens)
+            begin, anchor, slack_ns = at - took_ns, one.begin, self._slack_ns
+            if (
+                one.chunk < position <= int(of) == one.new
+                and one.done_ns is None
+                and not one.gone
+                and anchor.most - slack_ns <= begin <= anchor.least + slack_ns
+            ):
+                if begin < anchor.second:
+                    anchor.add(begin)
+                elif begin > anchor.most:
+                    anchor.most = begin
+                one.chunk, one.chunk_ns, one.chunked = position, took_ns, (number, offset)
+                return _UNDERSTOOD
+        return self._chunk_line(number, offset, found)
+
+    def _carefully(self, number: int, offset: int, raw: bytes) -> Kind:
+        """Take a line that may be half of one, or be quoted in another."""
+        kind: Kind | None = None
+        if offset < self._texts.quoted_to:
+            kind = self._line(number, offset, raw, known=True)
+            if kind is Kind.UNKNOWN:
+                self._doubts.add(
+                    "model-text-in-log",
+                    number,
+                    "it stands where the server quotes what a model wrote, and is not used",
+                    "compare with the client's view, should a request be missing there",
+                )
+        elif self._torn is not None and grammar.STAMPED.fullmatch(raw) is None:
+            kind = self._second_half(number, offset, raw)
+        else:
+            self._torn = None
+        self._careful = self._torn is not None or offset + len(raw) + 1 < self._texts.quoted_to
+        return self._line(number, offset, raw) if kind is None else kind
+
+    def _second_half(self, number: int, offset: int, raw: bytes) -> Kind | None:
+        """Put it behind the stamp that was cut off; None when it does not belong there."""
+        self._inside += 1
+        head, text = self._torn or b"", grammar.COLOUR.sub(b"", raw)
+        if self._inside > _MOST_INSIDE:
+            self._torn = None
+        if not text.startswith(grammar.SERVER) or grammar.UNSTAMPED.fullmatch(text) is not None:
+            return None
+        self._torn = None
+        kind = self._line(number, offset, head + b" " + text)
+        if kind is not Kind.UNKNOWN:
+            self._tell_torn(number)
+        return kind
+
+    def _tell_torn(self, number: int) -> None:
+        self._doubts.add(
+            "torn-lines",
+            number,
+            "another write stood inside a line; the line was put together again",
+            "let agentload own the server's output, so that markers are written between lines only",
+        )
+
+    def _line(self, number: int, offset: int, raw: bytes, *, known: bool = False, whole: bool = True) -> Kind:
+        """Take a line of any shape. `known`: only if it continues a request; `whole`: it is no part of a torn line."""
+        text = grammar.COLOUR.sub(b"", raw) if b"\x1b" in raw else raw
+        if (found := self._decode(text)) is not None:
+            return self._decode_line(number, offset, found, known=known)
+        if (found := self._chunk(text)) is not None:
+            return self._chunk_line(number, offset, found, known=known)
+        return self._rest(number, offset, text, known=known, whole=whole)
+
+    def _rest(self, number: int, offset: int, text: bytes, *, known: bool = False, whole: bool = True) -> Kind:
+        """Take a line without colours that is neither of decoding nor of a chunk."""
+        if text.startswith(grammar.ENGINE):
+            return Kind.UNKNOWN if known else self._unstamped(number, offset, text)
+        if not known and text.startswith(grammar.BATCH_TEXT, _BODY):
+            return self._batch_line(text)
+        found = grammar.STAMPED.fullmatch(text)
+        if found is None:
+            return Kind.UNKNOWN if known else self._unstamped(number, offset, text)
+        stamp, rest = found.groups()
+        if rest.startswith(grammar.SERVER):
+            at = self._time(stamp, number)
+            if at is None:
+                return Kind.UNKNOWN
+            kind = Kind.UNKNOWN
+            if whole and not known and _MARKER_TEXT in rest:
+                kind = self._first_half(number, offset, text, text.rfind(_MARKER_TEXT) - _MARKER_STAMP)
+            if kind is Kind.UNKNOWN:
+                kind = self._texts.take(number, offset, rest.removeprefix(grammar.SERVER), at, known=known)
+                self._careful = self._careful or offset < self._texts.quoted_to
+            if kind is Kind.UNKNOWN and whole and not known:
+                kind = self._first_half(number, offset, text, text.find(grammar.ENGINE, _STAMP))
+            return kind
+        return self._cut_stamp(number, offset, stamp, rest) if whole and not known else Kind.UNKNOWN
+
+    def _first_half(self, number: int, offset: int, text: bytes, cut: int) -> Kind:
+        """Read what stands before `cut` as a line whose newline another write came before."""
+        if cut <= _STAMP or not self._inside_line(number, offset + cut, text[cut:], keep=False):
+            return Kind.UNKNOWN
+        kind = self._line(number, offset, text[:cut], whole=False)
+        if kind is Kind.UNDERSTOOD:
+            self._inside_line(number, offset + cut, text[cut:], keep=True)
+            self._tell_torn(number)
+            return kind
+        return Kind.UNKNOWN
+
+    def _inside_line(self, number: int, offset: int, text: bytes, *, keep: bool) -> bool:
+        """Whether it is a marker or a line of the engine; keep what it says."""
+        marker = markers.parse(text, Proof(number, offset))
+        if marker is not None:
+            if keep:
+                self._walker.markers.append(marker)
+            return True
+        if not text.startswith(grammar.ENGINE):
+            return False
+        if keep:
+            self._unstamped(number, offset, text)
+        return True
+
+    def _cut_stamp(self, number: int, offset: int, stamp: bytes, rest: bytes) -> Kind:
+        """A stamp without a text of the server's: keep it for the text, which may follow."""
+        self._torn, self._inside, self._careful = stamp, 0, True
+        return Kind.UNDERSTOOD if self._inside_line(number, offset + _STAMP, rest, keep=True) else Kind.UNKNOWN
+
+    def _unstamped(self, number: int, offset: int, text: bytes) -> Kind:
+        if text.startswith(grammar.ENGINE):
+            proof = Proof(number, offset)
+            if grammar.ENGINE_TROUBLE.fullmatch(text) is not None:
+                self._texts.suspect(number, offset, self._now(number), text)
+                return Kind.UNDERSTOOD
+            return Kind.UNDERSTOOD if self._starts.engine(text, proof) else Kind.IGNORED
+        if (found := grammar.UNSTAMPED.fullmatch(text)) is None:
+            return Kind.UNKNOWN
+        body = found[0].removeprefix(grammar.SERVER)
+        return self._texts.take(number, offset, body, self._now(number), known=False)
+
+    def _now(self, number: int) -> int:
+        """Return the time of a line without a stamp: when it was received, else that of the line before."""
+        return (self._at or 0) if self._stamps is None else self._time(b"", number) or 0
+
+    # ---- what they say ---------------------------------------------------------------------------------------------
+
+    def _batch_line(self, text: bytes) -> Kind:
+        found = self._batch(text)
+        if found is None:
+            return Kind.UNKNOWN
+        rows, millis, micros, status = found.groups()
+        counts = self._batches[-1][rows]
+        counts[0] += 1
+        counts[1] += status not in grammar.BATCH_OK
+        counts[2] += int(millis + micros)
+        return _UNDERSTOOD
+
+    def _decode_line(self, number: int, offset: int, found: re.Match[bytes], *, known: bool) -> Kind:
+        start, end, count, gen, took_ms = (int(text) for text in (*found.groups()[1:5], found[6] + found[7]))
+        at = self._time(found[1], number)
+        if at is None or count != end - start:
+            return Kind.UNKNOWN
+        used = self._starts.present.book.decode(start, end, gen, took_ms * _MS_NS, at, (number, offset), known=known)
+        return self._texts.used(number, used=used)
+
+    def _chunk_line(self, number: int, offset: int, found: re.Match[bytes], *, known: bool = False) -> Kind:
+        stamp, ctx, phase, tokens, of, seconds, millis = found.groups()
+        at = self._time(stamp, number)
+        if at is None:
+            return Kind.UNKNOWN
+        book, where = self._starts.present.book, (number, offset)
+        if phase != b"prefill":
+            return self._texts.used(number, used=book.rebuild_chunk(ctx, int(tokens), where))
+        took_ns = int(seconds + millis) * _MS_NS
+        return self._texts.used(number, used=book.chunk(ctx, int(tokens), int(of), took_ns, at, where, known=known))
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A `core.ports.LogFormat`."""
+
+    name: str = "ds4"
+
+    def looks_like(self, lines: Sequence[bytes]) -> int:
+        """Count lines that begin as those of the server or its engine do."""
+        return sum(grammar.OURS.match(grammar.COLOUR.sub(b"", line)) is not None for line in lines)
+
+    def reader(self, stamps: Sequence[int] | None = None, year: int | None = None) -> LogReader:
+        """Make a reader; `stamps[i]` is the receive time (Unix ns) of line i, `year` that of the first line."""
+        return Reader(stamps, year)
+
+
+FORMAT: Final = Format()

@@ -1,0 +1,121 @@
+"""When was a line written, if its stamp has neither year nor zone, and a resolution of one second?
+
+Stamps are made monotone, in ns since the Unix epoch as if local time were UTC when the year is given, else since
+1 January of an unknown year (taken for a common one, until a stamp of 29 February says otherwise). Three things move
+a local clock:
+
+* New Year: the stamp goes back by more than half a year. A year is added.
+* The end of summer time, or a clock that was set: it goes back by less than three hours. Up to a minute is taken for a
+  clock that was set, as if no time had passed; more is made good in whole hours.
+* The beginning of summer time cannot be told from an hour without lines. Only a request that spans it tells: its own
+  monotonic durations then disagree with the stamps by a multiple of half an hour (`ds4_requests`), and all stamps after
+  the gap are moved back (`move`).
+"""
+
+import calendar
+from collections.abc import Callable
+from datetime import date
+from typing import Final
+
+from agentload.serverlogs.ds4_grammar import STAMP
+
+SECOND_NS: Final = 1_000_000_000
+HALF_HOUR_S: Final = 1800
+_DAY_S: Final = 86_400
+_DAYS_BEFORE: Final = (0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+_DAYS_IN: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_SET_BACK_S: Final = 60  # a clock that is set goes back by no more
+_SUMMER_S: Final = 3 * 3600
+_NEAR_NS: Final = 2 * SECOND_NS + SECOND_NS // 10  # two stamps of 1 s, and a late line
+_HALF_YEAR_S: Final = 180 * _DAY_S
+
+Say = Callable[[str, str, str], None]  # code, what, advice
+
+
+class WallClock:
+    """Makes stamps monotone."""
+
+    def __init__(self, year: int | None, say: Say) -> None:
+        self._year = year
+        self._say = say
+        self._days = 0 if year is None else date(year, 1, 1).toordinal() - date(1970, 1, 1).toordinal()
+        self._leap = year is not None and calendar.isleap(year)
+        self._shift_s = 0
+        self._minute = b""  # that of the last stamp, as it has it
+        self._minute_s = 0  # from the year's beginning to it
+        self._last_s: int | None = None
+        self.gap_line: int | None = None  # the last line before which nothing was written for half an hour or more
+
+    def at(self, stamp: bytes, line: int) -> int | None:
+        """Return the time of `MMDD HH:MM:SS` in ns, as a line has it; None when there is no such time."""
+        minute, second = stamp[:-2], stamp[-2:]
+        if minute != self._minute or not second.isdigit():
+            in_minute = self._of_minute(stamp)
+            if in_minute is None:
+                return None
+            self._minute, self._minute_s = minute, in_minute
+        now_s = self._days * _DAY_S + self._minute_s + int(second) + self._shift_s
+        if self._last_s is not None:
+            step_s = now_s - self._last_s
+            if step_s < 0:
+                now_s = self._went_back(now_s, step_s)
+            elif step_s >= HALF_HOUR_S:
+                self.gap_line = line
+        self._last_s = now_s
+        return now_s * SECOND_NS
+
+    def _of_minute(self, stamp: bytes) -> int | None:
+        """Return the seconds from the year's beginning to the stamp's minute; None when it is no stamp."""
+        if STAMP.fullmatch(stamp) is None:
+            return None
+        month, day, hour, minute = int(stamp[:2]), int(stamp[2:4]), int(stamp[5:7]), int(stamp[8:10])
+        if not (1 <= month <= 12 and 1 <= day <= _DAYS_IN[month] and hour < 24 and minute < 60):
+            return None
+        if month == 2 and day == 29:
+            if self._year is not None and not self._leap:
+                return None
+            self._leap = True
+        of_year = _DAYS_BEFORE[month] + day - 1 + (self._leap and month > 2)
+        return of_year * _DAY_S + hour * 3600 + minute * 60
+
+    def _went_back(self, now_s: int, step_s: int) -> int:
+        if step_s < -_HALF_YEAR_S:
+            self._days += 366 if self._leap else 365
+            if self._year is not None:
+                self._year += 1
+            was_leap, self._leap = self._leap, self._year is not None and calendar.isleap(self._year)
+            return now_s + (366 if was_leap else 365) * _DAY_S
+        if step_s < -_SUMMER_S:
+            self._say(
+                "stamps-go-back",
+                f"the stamp is {-step_s} s earlier than that of the line before",
+                "logs of several servers may have been put together: account each by itself",
+            )
+            return now_s
+        moved_s = -step_s if step_s >= -_SET_BACK_S else -(step_s // 3600) * 3600
+        self._shift_s += moved_s
+        self._say(
+            "clock-set-back",
+            f"the stamp is {-step_s} s earlier than that of the line before: {moved_s} s are added from here on",
+            "run the server with TZ=UTC, and let agentload start it: then each line has a receive stamp",
+        )
+        return now_s + moved_s
+
+    def move(self, by_s: int) -> None:
+        """Add `by_s` to this and all further times."""
+        self._shift_s += by_s
+        if self._last_s is not None:
+            self._last_s += by_s
+        self.gap_line = None
+
+
+def half_hours(ns: int) -> int:
+    """Return the nearest whole number of half hours, in ns."""
+    half_ns = HALF_HOUR_S * SECOND_NS
+    return (ns + half_ns // 2) // half_ns * half_ns
+
+
+def summer_time(ns: int) -> int | None:
+    """Return by how many ns the wall clock jumped ahead, when a difference looks like that; else None."""
+    jump_ns = half_hours(ns)
+    return jump_ns if 0 < jump_ns <= _SUMMER_S * SECOND_NS and abs(ns - jump_ns) <= _NEAR_NS else None

@@ -1,0 +1,262 @@
+"""What do the lines of one ds4-server request say together, above all: when did its phases begin and end?
+
+Durations inside the lines are monotonic with ms and count from t0, just before `prompt start`; decode durations count
+from the end of prefill. Each line so gives `stamp - elapsed`, an interval of one second that holds t0, and the lines
+of one request narrow it:
+
+    max(stamp - elapsed) <= t0 < min(stamp - elapsed) + 1 s
+
+Its middle is taken. With receive stamps, which are late by a delay that is never negative, t0 is the least of
+`received - elapsed`.
+
+    prefill_end = decode_start = t0 + `prompt done`      decode_end = decode_start + elapsed of the last decode line
+    t_end = t0 + elapsed of the finish line
+
+Of a request without an end, only what its lines prove counts: new tokens up to its last chunk, unless all were done.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from agentload.core.records import LoggedRequest, Proof
+
+LATE_NS: Final = 100_000_000  # a line may come so much after what it tells, before times are said to disagree
+_FAR: Final = 1 << 80
+
+Say = Callable[[str, int, str, str], None]  # code, line, what, advice
+Where = tuple[int, int]  # line and byte offset: a Proof, made only of those lines that end up proving something
+
+
+@dataclass(slots=True, eq=False)
+class Anchor:
+    """All `time of the line - elapsed` of one beginning."""
+
+    least: int = _FAR
+    most: int = -_FAR
+    second: int = _FAR  # the second least
+
+    @property
+    def known(self) -> bool:
+        """Whether any line told."""
+        return self.most != -_FAR
+
+    def add(self, at: int) -> None:
+        """Add one."""
+        if at < self.least:
+            self.second, self.least = self.least, at
+        elif at < self.second:
+            self.second = at
+        self.most = max(self.most, at)
+
+    def move(self, by: int) -> None:
+        """Move all of them."""
+        if self.known:
+            self.least += by
+            self.most += by
+            self.second += by
+
+    def middle(self, step_ns: int) -> int:
+        """Return the estimate; stamps are rounded down to a multiple of `step_ns` (0: receive stamps)."""
+        return self.least if step_ns == 0 else (self.most + self.least + step_ns) // 2
+
+    def fits(self, at: int, step_ns: int) -> bool:
+        """Whether a line that says `at` can be of the same beginning."""
+        return not self.known or self.most - step_ns - LATE_NS <= at <= self.least + step_ns + LATE_NS
+
+
+@dataclass(slots=True, eq=False)
+class Open:
+    """What was read of one request so far; times and durations in ns."""
+
+    boot: int
+    number: int  # in order of their first lines
+    first: Where
+    ctx: bytes | None  # A..B:N; None when only decode lines were seen
+    cached: int | None
+    prompt: int
+    new: int | None
+    base: int  # prompt, or where the second pass began
+    started: Where | None = None
+    begin: Anchor = field(default_factory=Anchor)  # of t0
+    decode: Anchor = field(default_factory=Anchor)  # of the beginning of the present decode pass
+    chunk: int = 0
+    chunk_ns: int = 0
+    chunked: Where | None = None
+    done_ns: int | None = None
+    done: Where | None = None
+    gen: int = 0
+    decode_ns: int = 0
+    decoded: Where | None = None
+    end_text: bytes = b""  # where its last decode line ended, as that line has it
+    earlier_gen: int = 0  # tokens of a first pass, before a tool error was appended
+    first_decode: Anchor | None = None
+    finish: str | None = None
+    finish_gen: int = 0
+    end_ns: int | None = None
+    ended: Where | None = None
+    tool_ids: tuple[str, ...] = ()
+    tooled: Where | None = None
+    rebuilt: int | None = None
+    rebuild: Where | None = None
+    gone: bool = False  # it seems to have ended without a line
+    cancelled: Where | None = None
+    group: int | None = None
+    lost: list[str] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """The log calls it nothing, so: its span, and its first line."""
+        name = f"gen after {self.prompt}" if self.ctx is None else f"ctx {self.ctx.decode('ascii')}"
+        return f"{name} line {self.first[0]}"
+
+    def fits_begin(self, at: int, step_ns: int) -> bool:
+        """Whether a line that puts t0 at `at` can be of this request."""
+        return self.begin.fits(at, step_ns)
+
+    def fits_decode(self, at: int, step_ns: int) -> bool:
+        """Whether a line that puts the beginning of decode at `at` can be of this request; in a group it always can."""
+        if self.group is not None:
+            return True
+        if self.decode.known or self.done_ns is None or self.first_decode is not None:
+            return self.decode.fits(at, step_ns)
+        return self.begin.fits(at - self.done_ns, step_ns)
+
+    def swap_decode(self, other: "Open") -> None:
+        """Change what is known of decoding with another member of the group."""
+        for name in ("gen", "decode_ns", "decoded", "end_text", "decode"):
+            mine = getattr(self, name)
+            setattr(self, name, getattr(other, name))
+            setattr(other, name, mine)
+
+    # ---- times -----------------------------------------------------------------------------------------------------
+
+    def _begins(self, step_ns: int) -> tuple[int | None, int | None]:
+        """Return t0 and the beginning of decode."""
+        decode = self.decode if self.first_decode is None else self.first_decode
+        if not self.begin.known:
+            return None, decode.middle(step_ns) if decode.known else None
+        if self.done_ns is None:
+            start = self.begin.middle(step_ns)
+            return start, max(start, decode.middle(step_ns)) if decode.known else None
+        if not decode.known:
+            start = self.begin.middle(step_ns)
+            return start, start + self.done_ns
+        both = Anchor(
+            min(self.begin.least, decode.least - self.done_ns), max(self.begin.most, decode.most - self.done_ns)
+        )
+        agree = both.most - both.least <= step_ns + LATE_NS or not step_ns
+        start = both.middle(step_ns) if agree else self.begin.middle(step_ns)
+        between = decode.middle(step_ns) - start - self.done_ns
+        if (agree and step_ns) or between <= LATE_NS:
+            return start, start + self.done_ns
+        # Something stood between prefill and decode, unless their lines were late: the end leaves only so much room.
+        if self.end_ns is not None and self.first_decode is None:
+            between = min(between, max(self.end_ns - self.done_ns - self.decode_ns, 0))
+        return start, start + self.done_ns + between
+
+    def _decode_end(self, decode_start: int | None, step_ns: int) -> int | None:
+        if decode_start is None:
+            return None
+        if self.first_decode is not None:
+            return max(decode_start, self.decode.middle(step_ns) + self.decode_ns)
+        if self.decoded is None:
+            return decode_start if self.finish is not None and self.finish_gen == 0 else None
+        return decode_start + self.decode_ns
+
+    def late_ns(self) -> int:
+        """By how much its two least delayed lines disagree on when it began."""
+        return max((one.second - one.least for one in (self.begin, self.decode) if one.second < _FAR // 2), default=0)
+
+    # ---- the record ------------------------------------------------------------------------------------------------
+
+    def _proofs(self, *, prefilled: bool) -> tuple[tuple[str, Proof], ...]:
+        made: dict[Where, Proof] = {}
+
+        def proof(*lines: Where | None) -> Proof | None:
+            line = next((one for one in lines if one is not None), None)
+            return None if line is None else made.setdefault(line, Proof(*line))
+
+        # With all of the prompt done, the line that says so; else how far it was.
+        prefill = proof(self.done, self.decoded, self.ended) if prefilled else proof(self.chunked)
+        spans = None if self.ctx is None else proof(self.started, self.done, self.chunked, self.ended, self.tooled)
+        found = {
+            "prompt_tokens": spans or proof(self.decoded),
+            "cached_tokens": spans,
+            "prefill_start": proof(self.started, self.done, self.chunked, self.ended),
+            "prefill_end": prefill,
+            "new_prefill_tokens": None if self.ctx is None else prefill,
+            "decode_end": proof(self.decoded),
+            "decoded_tokens": proof(self.ended, self.decoded),
+            "finish": proof(self.ended, self.cancelled),
+            "t_end": proof(self.ended),
+            "tool_call_ids": proof(self.tooled),
+            "rebuild_tokens": proof(self.rebuild),
+        }
+        return tuple((name, one) for name, one in found.items() if one is not None)
+
+    def record(self, step_ns: int, group: str | None, say: Say) -> LoggedRequest:
+        """Return what is known; `say` hears of what was lost."""
+        start, decode_start = self._begins(step_ns)
+        decode_end = self._decode_end(decode_start, step_ns)
+        prefilled = self.done_ns is not None or self.decoded is not None or self.finish is not None
+        prefill_end, new = decode_start, self.new
+        if self.done_ns is not None and start is not None:
+            prefill_end = start + self.done_ns
+        elif not prefilled:
+            prefill_end = None if start is None or self.chunked is None else start + self.chunk_ns
+            new = None if self.chunked is None else self.chunk
+        decoded: int | None = self.finish_gen if self.finish is not None else self.gen + self.earlier_gen
+        if self.finish is None and self.decoded is None:
+            decoded = None if self.done_ns is None else 0
+        t_end = None if start is None or self.end_ns is None else start + self.end_ns
+        if t_end is not None:  # without `prompt done` each is as good as a stamp only
+            t_end = max(t_end, decode_end or 0, decode_start or 0)
+        self._doubt(say)
+        return LoggedRequest(
+            boot=self.boot,
+            label=self.label,
+            slot=None,
+            prompt_tokens=self.prompt,
+            cached_tokens=self.cached,
+            new_prefill_tokens=new,
+            decoded_tokens=decoded,
+            t_slot=None,
+            prefill_start=start,
+            prefill_end=prefill_end,
+            decode_start=decode_start,
+            decode_end=decode_end,
+            t_end=t_end,
+            prefill_ms=None if self.done_ns is None else self.done_ns / 1e6,
+            decode_ms=None if self.decoded is None or self.first_decode is not None else self.decode_ns / 1e6,
+            finish="cancelled" if self.finish is None and self.cancelled is not None else self.finish,
+            tool_call_ids=self.tool_ids,
+            rebuild_tokens=self.rebuilt,
+            context_start=self.cached,
+            proofs=self._proofs(prefilled=prefilled),
+            group=group,
+        )
+
+    def _doubt(self, say: Say) -> None:
+        line = self.first[0] if self.ended is None else self.ended[0]
+        if self.finish is None and self.cancelled is None:
+            say(
+                "request-without-end",
+                line,
+                f"{self.label} has no finish line: only what its lines prove is counted",
+                "a cancelled request leaves none, nor does one that runs when the log ends; see the client's view",
+            )
+        if self.finish is not None and self.earlier_gen and self.finish_gen != self.earlier_gen + self.gen:
+            say(
+                "first-pass-not-counted",
+                line,
+                f"{self.label} decoded {self.earlier_gen} tokens before a tool error that its finish line leaves out",
+                "the count is what the client was told; use a build that adds both passes",
+            )
+        if self.lost:
+            say(
+                "request-lines-lost",
+                line,
+                f"{self.label} lacks its {', '.join(dict.fromkeys(self.lost))}",
+                "the log may be torn or cut there: its times are less exact, and what no line tells is not counted",
+            )

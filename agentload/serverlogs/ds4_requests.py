@@ -1,0 +1,400 @@
+"""To which open request does a line of ds4-server belong, when no line carries a request's id?
+
+By integers first: lines of prefill and finish name cached and prompt tokens, a decode line ends at prompt + generated
+tokens, chunks and generated tokens only grow, each decode line begins where the one before ended. Then by time: what a
+line says of when its request began must lie within what is known of that. Requests that both leave open, equal and
+begun within the resolution of the stamps, become one group: each line is still counted once, so sums over the group
+are exact, but which member it was of is a guess, and said to be one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from agentload.core.records import LoggedRequest
+from agentload.serverlogs import ds4_grammar as grammar
+from agentload.serverlogs.ds4_clock import SECOND_NS, half_hours
+from agentload.serverlogs.ds4_request import Open, Say, Where
+
+_OTHER_NS: Final = 60 * SECOND_NS  # further off, a first line is not of the only request that its integers fit
+_RETRY_TOKENS: Final = 50  # a decode line comes every so many tokens
+
+_Key = TypeVar("_Key")
+Move = Callable[[int, int], bool]  # try to explain a difference (ns) seen by a request last read in line n
+
+
+class Book:
+    """Requests of one start of the server that are open, and records of all that were."""
+
+    def __init__(self, boot: int, step_ns: int, say: Say, move: Move) -> None:
+        """`step_ns` is the resolution of the stamps, 0 with receive stamps."""
+        self.boot = boot
+        self.by_base: dict[int, list[Open]] = {}  # by where their decode began
+        self.by_ctx: dict[bytes, list[Open]] = {}
+        self.whole = False  # the start of the server was seen
+        self.single = False  # one request at a time
+        self.sessions: int | None = None
+        self.begun = 0
+        self.late_ns = 0  # of receive stamps: by how much the two best lines of a request disagree
+        self._step_ns = step_ns
+        self._say = say
+        self._move = move
+        self._open: dict[int, Open] = {}
+        self._tools: dict[bytes, list[tuple[Where, tuple[str, ...]]]] = {}
+        self._rebuilds: dict[bytes, Open] = {}
+        self._appended: list[int] = []
+        self._first_at: int | None = None  # time of the first line of any request
+        self._groups: dict[int, list[Open]] = {}
+        self._ended_in_group: list[Open] = []
+        self.records: list[tuple[int, LoggedRequest]] = []
+
+    def open_requests(self) -> int:
+        """Requests that are open: never more than the server has sessions."""
+        count = sum(not one.gone for one in self._open.values())
+        return count if self.sessions is None else min(count, self.sessions)
+
+    # ---- finding ---------------------------------------------------------------------------------------------------
+
+    def _add(self, where: Where, ctx: bytes | None, cached: int | None, prompt: int, new: int | None) -> Open:
+        self.begun += 1
+        one = Open(self.boot, self.begun, where, ctx, cached, prompt, new, prompt)
+        self._open[one.number] = one
+        self.by_base.setdefault(prompt, []).append(one)
+        if ctx is not None:
+            self.by_ctx.setdefault(ctx, []).append(one)
+        return one
+
+    def _late(self, where: Where, ctx: bytes | None, prompt: int, begun: int) -> Open | None:
+        """Open a request whose first lines are missing; it, or its decode, began at `begun`."""
+        spans = (None, prompt, None) if ctx is None else grammar.span(ctx)
+        if spans is None:
+            return None
+        one = self._add(where, ctx, *spans)
+        if self.whole or (self._first_at is not None and begun > self._first_at + self._step_ns):
+            one.lost.append("prompt start line")
+        else:
+            self._say(
+                "log-cut-at-front",
+                where[0],
+                f"{one.label} began before the log does",
+                "keep the log from server start: start-up lines also prove the settings",
+            )
+        return one
+
+    def _join(self, members: list[Open], where: Where) -> None:
+        """Put them into one group, together with the groups they are in."""
+        old = {one.group for one in members if one.group is not None}
+        if len(old) == 1 and all(one.group is not None for one in members):
+            return
+        name = min(one.number for one in members)
+        together = {one.number: one for group in old for one in self._groups.pop(group)}
+        together.update((one.number, one) for one in members)
+        for one in together.values():
+            one.group = name
+        self._groups[name] = list(together.values())
+        lines = ", ".join(str(one.first[0]) for one in sorted(together.values(), key=lambda one: one.number))
+        self._say(
+            "equal-requests",
+            where[0],
+            f"the requests that begin in lines {lines} cannot be told apart: only their sums are sure",
+            "make prompts differ in length; receive stamps tell apart what begins in one second",
+        )
+
+    def _choose(
+        self, found: list[Open], fits: Callable[[Open], bool], off: Callable[[Open], int], where: Where
+    ) -> Open:
+        """Return the request a line belongs to, of those its integers fit (at least one)."""
+        if len(found) > 1:
+            found = [one for one in found if not one.gone] or found
+        if len(found) > 1:
+            found = [one for one in found if fits(one)] or found
+        if len(found) > 1:
+            self._join(found, where)
+        return min(found, key=lambda one: (off(one), one.number))
+
+    def _pick(self, found: list[Open], at: int, where: Where, *, decode: bool = False) -> Open | None:
+        """Choose, and let the line tell of when the request (or its decode) began; None when it is of none of them."""
+        step_ns = self._step_ns
+
+        def fits(one: Open) -> bool:
+            return one.fits_decode(at, step_ns) if decode else one.fits_begin(at, step_ns)
+
+        def off(one: Open) -> int:
+            anchor, since = (one.decode, 0) if decode and one.decode.known else (one.begin, 0)
+            if decode and not one.decode.known:
+                since = one.done_ns or 0
+            return abs(at - since - anchor.middle(step_ns)) if anchor.known else 0
+
+        if not found:
+            return None
+        one = self._choose(found, fits, off, where)
+        one.gone = False
+        if one.group is not None:  # what others' lines may have told must not narrow it
+            return one
+        if not fits(one):
+            anchor = one.decode if decode and one.decode.known else one.begin
+            since = (one.done_ns or 0) if decode and not one.decode.known else 0
+            far = at - since - anchor.middle(step_ns)
+            last = max(line[0] for line in (one.first, one.chunked, one.done, one.decoded) if line is not None)
+            if step_ns and self._move(far, last):
+                at -= half_hours(far)
+            elif step_ns and abs(far) > _OTHER_NS and one.decoded is None and one.chunked is None:
+                return None
+            elif step_ns:
+                self._say(
+                    "clock-and-durations-disagree",
+                    where[0],
+                    f"{one.label} began {far / 1e9:.1f} s off what its earlier lines say",
+                    "the machine's clock was set or it slept, or a line is not this request's",
+                )
+                return one
+        (one.decode if decode else one.begin).add(at)
+        return one
+
+    # ---- lines -----------------------------------------------------------------------------------------------------
+
+    def start(self, ctx: bytes, at: int, where: Where) -> bool:
+        """`prompt start`."""
+        spans = grammar.span(ctx)
+        if spans is None:
+            return False
+        if self.single:  # one at a time: whatever is open has ended without a line
+            for other in self._open.values():
+                other.gone = True
+        self._first_at = at if self._first_at is None else self._first_at
+        one = self._add(where, ctx, *spans)
+        one.started = where
+        one.begin.add(at)
+        return True
+
+    def chunk(self, ctx: bytes, tokens: int, of: int, took_ns: int, at: int, where: Where, *, known: bool) -> bool:
+        """`prefill chunk`; `known`: only if it continues a request. False when it is none of a request's lines."""
+        same = self.by_ctx.get(ctx, ())
+        spans = grammar.span(ctx)
+        if spans is None or spans[2] != of or tokens > of:
+            return False
+        found = [one for one in same if one.done_ns is None and (one.chunked is None or one.chunk < tokens)]
+        if not found and any(one.group is not None for one in same):
+            return True  # which of them is so far does not matter to any sum
+        one = self._pick(found, at - took_ns, where)
+        if one is None:
+            if known or (same and not found):  # its position was passed: not a line of any
+                return False
+            one = self._late(where, ctx, 0, at - took_ns)
+            if one is None:
+                return False
+            one.begin.add(at - took_ns)
+        one.chunk, one.chunk_ns, one.chunked = tokens, took_ns, where
+        return True
+
+    def done(self, ctx: bytes, took_ns: int, at: int, where: Where, *, known: bool) -> bool:
+        """`prompt done`."""
+        same = self.by_ctx.get(ctx, ())
+        found = [one for one in same if one.done_ns is None and one.decoded is None and took_ns >= one.chunk_ns]
+        if not found:
+            found = [one for one in same if one.done_ns is None and one.group is not None]
+        one = self._pick(found, at - took_ns, where)
+        if one is None:
+            one = None if known else self._late(where, ctx, 0, at - took_ns)
+            if one is None:
+                return False
+            one.begin.add(at - took_ns)
+        one.done_ns, one.done = took_ns, where
+        return True
+
+    def decode(self, start: int, end: int, gen: int, took_ns: int, at: int, where: Where, *, known: bool) -> bool:
+        """`decoding`: positions [start, end), `gen` tokens in all."""
+        base, before = end - gen, gen - (end - start)
+        if before < 0 or base < 0 or end <= start:
+            return False
+        if base not in self.by_base and self._appended and before == 0:
+            self._second_pass(base)
+        same = self.by_base.get(base, ())
+        found = [one for one in same if one.gen == before]
+        if len(found) > 1:
+            found = [one for one in found if one.done_ns is not None] or found
+        if not found:  # lines between were lost
+            found = [one for one in same if one.gen < before and one.finish is None]
+        one = self._pick(found, at - took_ns, where, decode=True)
+        if one is None:
+            if known or (same and not found):
+                return False
+            one = self._late(where, None, base, at - took_ns)
+            if one is None:
+                return False
+            one.decode.add(at - took_ns)
+        if one.gen != before and (self.whole or one.decoded is not None):
+            one.lost.append("decode lines")
+        if one.done_ns is None and one.started is not None and "prompt done line" not in one.lost:
+            one.lost.append("prompt done line")
+        one.gen, one.decode_ns, one.decoded, one.end_text = gen, took_ns, where, b"%d" % end
+        return True
+
+    def append(self, tokens: int) -> None:
+        """`tool-error continuation appended`: some request goes on decoding so many tokens after its last one."""
+        self._appended.append(tokens)
+
+    def _second_pass(self, base: int) -> None:
+        for tokens in self._appended:
+            found = [one for one in self._open.values() if one.gen and one.base + one.gen + tokens == base]
+            if len(found) == 1:
+                one = found[0]
+                self._appended.remove(tokens)
+                _drop(self.by_base, one.base, one)
+                self.by_base.setdefault(base, []).append(one)
+                one.base, one.earlier_gen, one.gen, one.end_text = base, one.gen, 0, b""
+                one.first_decode, one.decode = one.decode, type(one.decode)()
+                return
+
+    def tools(self, ctx: bytes, ids: tuple[str, ...], where: Where) -> bool:
+        """`tool calls`: of the request of that span whose finish line comes next."""
+        if grammar.span(ctx) is None:
+            return False
+        self._tools.setdefault(ctx, []).append((where, ids))
+        return True
+
+    def finish(self, ctx: bytes, gen: int, reason: str, took_ns: int, at: int, where: Where, *, known: bool) -> bool:
+        """`finish=`."""
+        spans = grammar.span(ctx)
+        if spans is None:
+            return False
+        same = self.by_ctx.get(ctx) or [
+            one for one in self.by_base.get(spans[1], ()) if one.ctx is None and one.gen <= gen
+        ]
+        found = [one for one in same if gen in (one.gen, one.gen + one.earlier_gen)] or self._swapped(same, gen)
+        if len(found) > 1:
+            found = [one for one in found if one.done_ns is not None] or found
+        if not found:
+            found = [one for one in same if one.gen <= gen]
+        one = self._pick(found, at - took_ns, where)
+        if one is None:
+            one = None if known else self._late(where, ctx, 0, at - took_ns)
+            if one is None:
+                return False
+            one.begin.add(at - took_ns)
+        if one.ctx is None:  # its decode lines were all there was
+            one.ctx, one.cached, one.new = ctx, spans[0], spans[2]
+            self.by_ctx.setdefault(ctx, []).append(one)
+        missing = gen - one.gen - one.earlier_gen
+        if (
+            missing > 0
+            and not (reason == "error" and missing < _RETRY_TOKENS)
+            and gen != one.gen
+            and (self.whole or one.started is not None)
+        ):
+            one.lost.append("decode lines")
+        if one.done_ns is None and one.started is not None:
+            one.lost.append("prompt done line")
+        one.finish, one.finish_gen, one.end_ns, one.ended = reason, gen, took_ns, where
+        self._give_tools(one, ctx, reason)
+        self._close(one)
+        return True
+
+    def _swapped(self, same: list[Open], gen: int) -> list[Open]:
+        """Decode lines name no cached tokens: give a member of a group those that another one was given."""
+        for one in same:
+            members = self._groups.get(one.group, []) if one.group is not None else []
+            for other in members:
+                if other.finish is None and (other.base, other.gen) == (one.base, gen):
+                    one.swap_decode(other)
+                    return [one]
+        return []
+
+    def _give_tools(self, one: Open, ctx: bytes, reason: str) -> None:
+        waiting = self._tools.get(ctx)
+        equal = self.by_ctx.get(ctx, [])
+        if not waiting or (reason not in {"tool_calls", "error"} and len(equal) > 1):
+            return
+        if len(waiting) > 1:
+            self._join(equal, one.ended or one.first)
+        one.tooled, one.tool_ids = waiting.pop(0)
+        if not waiting:
+            del self._tools[ctx]
+
+    # ---- rebuilt tool checkpoints ----------------------------------------------------------------------------------
+
+    def rebuild_needed(self, rebuild_ctx: bytes, ctx: bytes) -> bool:
+        """`canonicalization needs .. rebuild`: its chunk lines will name another span."""
+        found = self.by_ctx.get(ctx)
+        if not found:
+            return False
+        self._rebuilds[rebuild_ctx] = max(found, key=lambda one: (one.gen, one.number))
+        if len(found) > 1:
+            self._join(found, found[0].first)
+        return True
+
+    def rebuild_chunk(self, rebuild_ctx: bytes, tokens: int, where: Where) -> bool:
+        """`tool checkpoint rebuild chunk`."""
+        one = self._rebuilds.get(rebuild_ctx) or next(iter(self.by_ctx.get(rebuild_ctx, ())), None)
+        if one is None:
+            return False
+        one.rebuilt, one.rebuild = max(one.rebuilt or 0, tokens), where
+        return True
+
+    def rebuild_done(self, rebuild_ctx: bytes, ctx: bytes, tokens: int, where: Where) -> bool:
+        """`tool checkpoint rebuild done`."""
+        if rebuild_ctx not in self._rebuilds:
+            self.rebuild_needed(rebuild_ctx, ctx)
+        one = self._rebuilds.pop(rebuild_ctx, None)
+        if one is None:
+            return False
+        one.rebuilt, one.rebuild = tokens, where
+        return True
+
+    # ---- ends ------------------------------------------------------------------------------------------------------
+
+    def went(self, ctx: bytes | None, where: Where) -> None:
+        """The client went away; a finish line may follow or not."""
+        found = [one for one in (self._open.values() if ctx is None else self.by_ctx.get(ctx, ())) if not one.gone]
+        if len(found) == 1:
+            found[0].gone, found[0].cancelled = True, where
+
+    def explain(self, by_ns: int, since_line: int) -> None:
+        """Move the times of all requests that began in or after a line."""
+        for one in self._open.values():
+            if one.first[0] >= since_line:
+                one.begin.move(by_ns)
+            if one.done is not None and one.done[0] >= since_line:
+                one.decode.move(by_ns)
+
+    def _close(self, one: Open) -> None:
+        del self._open[one.number]
+        _drop(self.by_base, one.base, one)
+        if one.ctx is not None:
+            _drop(self.by_ctx, one.ctx, one)
+        if one.group is None:
+            self._record(one, None)
+        else:
+            self._ended_in_group.append(one)
+
+    def _record(self, one: Open, group: str | None) -> None:
+        self.records.append((one.number, one.record(self._step_ns, group, self._say)))
+        self.late_ns = max(self.late_ns, one.late_ns())
+
+    def end(self) -> Iterable[LoggedRequest]:
+        """Say that the server has ended; return all requests in order of their first lines."""
+        for ctx, waiting in self._tools.items():
+            found = self.by_ctx.get(ctx, [])
+            if len(found) == 1 and len(waiting) == 1:
+                found[0].tooled, found[0].tool_ids = waiting[0]
+            else:
+                self._say(
+                    "tool-calls-without-request",
+                    waiting[0][0][0],
+                    f"no single request of ctx {ctx.decode('ascii')} is there for these tool calls",
+                    "lines of the log may be missing",
+                )
+        for one in list(self._open.values()):
+            self._close(one)
+        sizes = Counter(one.group for one in self._ended_in_group)
+        for one in self._ended_in_group:
+            group = None if one.group is None or sizes[one.group] < 2 else f"boot {self.boot} group {one.group}"
+            self._record(one, group)
+        self._ended_in_group.clear()
+        return (record for _, record in sorted(self.records, key=lambda each: each[0]))
+
+
+def _drop(of: dict[_Key, list[Open]], key: _Key, one: Open) -> None:
+    of[key].remove(one)
+    if not of[key]:
+        del of[key]
