@@ -86,7 +86,10 @@ async def encode_body(model: str, call: ChatCall) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    # Half an emoji, out of a model's JSON, has no UTF-8: it goes out as the escape that JSON has for it.
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(
+        "utf-8", "backslashreplace"
+    )
 
 
 def _client(

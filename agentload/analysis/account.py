@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from agentload.analysis import evidence as raw
 from agentload.analysis import tables
-from agentload.artifacts import rundir, schemas
+from agentload.artifacts import jsonlines, rundir, schemas
 from agentload.artifacts.rundir import RunDir, write_atomically
 from agentload.core import accounting, clocks
 from agentload.core.attribution import Attribution, attribute
@@ -29,6 +29,12 @@ def account(path: Path) -> dict[str, Any]:
     run = rundir.find(path)
     evidence = raw.read(run)
     doubts = [Doubt(**one) for one in evidence.manifest.doubts]
+    if jsonlines.is_torn(run.events_path):
+        doubts.append(
+            Doubt(
+                "torn-events", "the last event was cut off and is left out", "the run was killed, or its disk was full"
+            )
+        )
     facts = _facts(run, evidence, doubts)
     # Markers in the log are the same ones; markers.jsonl has them always, so it is the one that is read.
     segments, marker_doubts = segments_of(evidence.markers)

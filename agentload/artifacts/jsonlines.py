@@ -35,7 +35,8 @@ class JsonLinesWriter:
         Raises:
             ArtifactError: the disk is full or the file cannot be written.
         """
-        data = (dumps(value) + "\n").encode("utf-8", "surrogatepass")
+        # Half an emoji, out of a model's JSON, has no UTF-8: it is kept as the escape that JSON has for it.
+        data = (dumps(value) + "\n").encode("utf-8", "backslashreplace")
         try:
             while data:
                 data = data[os.write(self._fd, data) :]
@@ -70,7 +71,7 @@ def read(path: Path, schema: str) -> Iterator[tuple[int, dict[str, Any]]]:
     del torn
     for number, line in enumerate(lines, 1):
         try:
-            value = json.loads(line.decode("utf-8", "surrogatepass"))
+            value = json.loads(line)
         except ValueError as error:
             raise ArtifactError(f"{path}:{number}: expected one JSON object, got {line[:60]!r}: {error}") from error
         if not isinstance(value, dict):
@@ -82,3 +83,12 @@ def read(path: Path, schema: str) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, value
     if not lines:
         raise ArtifactError(f"{path}: expected a first line with schema {schema}, the file is empty")
+
+
+def is_torn(path: Path) -> bool:
+    """Tell whether the file's last line was cut off, by a kill or a full disk; `read` leaves such a line out."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from error
+    return not data.endswith(b"\n")

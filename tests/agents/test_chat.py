@@ -335,3 +335,9 @@ async def test_extra_parameters_cannot_replace_what_is_set_here() -> None:
 def test_a_base_url_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="expected a base URL such as"):
         OpenAITransport("localhost:8080", "m", CountingClock())
+
+
+async def test_half_an_emoji_in_the_history_goes_out_as_jsons_own_escape() -> None:
+    body = await encode_body("m", ChatCall("r", "a", 0, ({"role": "user", "content": "a\ud83d"},)))
+    assert b'"content":"a\\ud83d"' in body
+    assert json.loads(body)["messages"][0]["content"] == "a\ud83d"

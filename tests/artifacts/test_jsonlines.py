@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentload.artifacts.jsonlines import JsonLinesWriter, dumps, read
+from agentload.artifacts.jsonlines import JsonLinesWriter, dumps, is_torn, read
 from agentload.errors import ArtifactError
 
 SCHEMA = "agentload.test/1"
@@ -201,4 +201,12 @@ def test_half_of_a_surrogate_pair_is_kept(path: Path) -> None:
     with JsonLinesWriter(path, SCHEMA) as writer:
         writer.append({"text": answer})
     assert list(read(path, SCHEMA)) == [(2, {"text": answer})]
-    assert path.read_bytes().endswith(b'{"text":"\xed\xa0\xbd"}\n')  # U+D83D in UTF-8's pattern
+    # As JSON's own escape: the file stays UTF-8 for every other reader.
+    assert path.read_bytes().endswith(b'{"text":"\\ud83d"}\n')
+
+
+@pytest.mark.parametrize(("end", "torn"), [(b"\n", False), (b'\n{"event":', True)])
+def test_a_file_that_was_cut_off_is_told_from_a_whole_one(tmp_path: Path, end: bytes, torn: bool) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'{"schema":"s/1"}' + end)
+    assert is_torn(path) is torn
