@@ -26,6 +26,7 @@ REPEATED: Final = "[You made this very call before.]"
 FRESH: Final = "You have not read these yet:"
 
 _FRESH_PATHS: Final = 12
+_HOTTER: Final = 0.2
 _CAP_BYTES: Final = 50_000  # of one tool result (design, section 6)
 _LEAST_CAP_BYTES: Final = 400
 _BYTES_PER_TOKEN: Final = 3.0  # of numbered Rust source; low, so that an estimate errs towards fitting
@@ -133,6 +134,7 @@ class Agent:
         self._messages: list[dict[str, Any]] = []
         self._seen: set[tuple[str, str]] = set()
         self._used_tokens = 0
+        self._resampled = 0  # early answers in a row, left out of the history
         self._deadline = 0
         self.outcome = Outcome(name, task)
 
@@ -171,10 +173,12 @@ class Agent:
             if not calls and finishing is None and self._too_little() and self.outcome.nudges < self._limits.nudges:
                 self.outcome.answers += 1
                 self.outcome.nudges += 1
+                self._resampled += self._limits.resample
                 if not self._limits.resample:
                     self._add(message)
                     self._add({"role": "user", "content": self._nudge()})
                 continue
+            self._resampled = 0
             self._add(message)
             if not calls:
                 self.outcome.answers += 1
@@ -229,7 +233,7 @@ class Agent:
             max_tokens=self._limits.final_tokens if final else self._limits.answer_tokens,
             # The same seed would let a small model repeat itself to the letter.
             seed=self._sampling.seed * 1000 + turn,
-            temperature=self._sampling.temperature,
+            temperature=self._temperature(),
             extra=self._actions.parameters() | self._sampling.extra,
         )
         sent = {
@@ -255,6 +259,16 @@ class Agent:
                 self.outcome.first_prompt_tokens = usage.prompt_tokens
             self.outcome.last_context_tokens = self._used_tokens
         return completion
+
+    def _temperature(self) -> float | None:
+        """The run's temperature; while early answers are sampled again, a step hotter each time, at most by 1.
+
+        At one temperature a model of 135M parameters gave six early answers in a row.
+        """
+        base = self._sampling.temperature
+        if base is None or self._resampled == 0:
+            return base
+        return round(base + min(1.0, _HOTTER * self._resampled), 2)
 
     def _record(self, completion: Completion) -> None:
         who = {"request": completion.request, "agent": self.name, "turn": completion.turn}

@@ -162,6 +162,13 @@ def _name(join: _Join) -> str:
     return f"log boot {join.logged.boot} {join.logged.label}"
 
 
+def _began(prefill_start: int | None, sent: Completion | None) -> int | None:
+    """When its prefill began, for the segment: a log's time may stand some ms before the request was even sent."""
+    if sent is None or prefill_start is None:
+        return prefill_start if sent is None else sent.t_sent
+    return max(prefill_start, sent.t_sent)
+
+
 def _row(run: str, join: _Join, segments: Sequence[Segment], *, placed: bool) -> Request:
     """Make the row; `placed` says that the log's times are on the client's clock, or that there is no client."""
     sent, logged = join.sent, join.logged
@@ -174,7 +181,7 @@ def _row(run: str, join: _Join, segments: Sequence[Segment], *, placed: bool) ->
     context_start = None if logged is None else logged.context_start
     return Request(
         run=run,
-        segment=_segment(prefill[0] if prefill[0] is not None or sent is None else sent.t_sent, segments),
+        segment=_segment(_began(prefill[0], sent), segments),
         agent=None if sent is None else sent.agent,
         turn=None if sent is None else sent.turn,
         request=_name(join),

@@ -21,11 +21,11 @@ def first_of_ours(group: BaseExceptionGroup[BaseException]) -> AgentloadError | 
 
 @asynccontextmanager
 async def interruptible() -> AsyncIterator[anyio.Event]:
-    """Cancel the block at the first SIGINT or SIGTERM, quietly; the event tells. A second one is Python's own."""
+    """Cancel the block at the first SIGINT, SIGTERM or SIGHUP (a closed terminal), quietly; the event tells."""
     hit = anyio.Event()
 
     async def listen(scope: anyio.CancelScope) -> None:
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             async for _ in signals:
                 break
         hit.set()

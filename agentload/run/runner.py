@@ -42,7 +42,7 @@ from agentload.errors import AgentloadError, InputError
 from agentload.run.interrupt import first_of_ours, interruptible
 from agentload.run.plan import choose_tasks, obtain_corpus, paths_of
 from agentload.run.scenario import Scenario, resolve
-from agentload.run.serving import Served, Session, choose, must_run, serve
+from agentload.run.serving import Served, Session, check, choose, must_run, serve
 from agentload.servers.sampler import sampled
 
 _END_WAIT_NS: Final = 10_000_000_000  # for open requests in the log, before the end marker (PROTOCOL 1.8)
@@ -84,6 +84,7 @@ async def run(
     """
     server, why = choose(scenario.server, env)
     scenario = resolve(scenario.model_copy(update={"server": server}))
+    check(server)
     say(f"server: {why}")
     sandbox = await to_thread.run_sync(lambda: choose_sandbox(allow_unsafe=scenario.unsafe_no_sandbox))
     say(f"sandbox: {sandbox.describe()}")

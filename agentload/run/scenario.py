@@ -16,7 +16,7 @@ SCHEMA: Final = "agentload.scenario/1"
 _STANDARD: Final = AgentLimits()
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]  # at most a year
 
 
 class _Model(BaseModel):
@@ -68,7 +68,7 @@ EMBEDDED_LIMITS: Final = Limits(
     final_tokens=200,
     min_tool_calls=6,
     min_growth_tokens=3000,
-    nudges=6,
+    nudges=12,
     resample=True,
     stop_at_minimum=True,
 )
@@ -80,7 +80,7 @@ class Scenario(_Model):
     schema_: Literal["agentload.scenario/1"] = Field(SCHEMA, alias="schema")
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "run"
     condition: str = "default"
-    agents: Positive = 3
+    agents: Annotated[int, Field(ge=1, le=1024)] = 3  # each has a checkout and a connection of its own
     stagger_s: Seconds = 15.0
     seed: Count = 0
     corpus: str | None = None  # a pinned corpus' name; default: tiny for the embedded server, else standard

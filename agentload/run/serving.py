@@ -7,11 +7,13 @@ somebody else's, and its log, where one is named, is attached to. Each is a `Ser
 import os
 import re
 import shlex
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import anyio
 from anyio import to_thread
@@ -102,6 +104,40 @@ def choose(server: Server, env: Mapping[str, str]) -> tuple[Server, str]:
     return server, "nothing is configured: the embedded llama.cpp server with a small model is used"
 
 
+def check(server: Server) -> None:
+    """Refuse at once what could only fail after the preparations.
+
+    Raises:
+        UsageError: the base URL is none, or there is no such log format.
+        InputError: the server's log cannot be read.
+    """
+    if server.base_url is not None:
+        try:
+            parts = urlsplit(server.base_url)
+            good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port that is no number or above 65535, or a bracket that is not closed
+            good = False
+        if not good or not server.base_url.isascii() or " " in server.base_url:
+            raise UsageError(
+                f"--base-url or OPENAI_BASE_URL: expected a base URL such as http://127.0.0.1:8080/v1, "
+                f"got {server.base_url!r}"
+            )
+    if server.log_format is not None:
+        formats.by_name(server.log_format)
+    if server.log is not None:
+        AttachedLog(Path(server.log))
+
+
+def _must_be_free(port: int) -> None:
+    """Otherwise the agents would work against whatever answers there, while ours still loads its model."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"--launch: expected a free port, {port} cannot be used: {error}") from error
+
+
 @asynccontextmanager
 async def serve(server: Server, why: str, slots: int, session: Session) -> AsyncIterator[Served]:
     """Have the server answer, and leave nothing of ours running afterwards.
@@ -138,7 +174,7 @@ async def _command(
     child_env = {name: value for name, value in env.items() if name != "OPENAI_API_KEY"}
     if server.kind == "embedded":
         embedded.require()
-        model = await to_thread.run_sync(_embedded_model, env, say)
+        model = await to_thread.run_sync(_embedded_model, env, say, abandon_on_cancel=True)
         port = free_port()
         slots = min(slots, embedded.MOST_SLOTS)
         # The launcher must find this very package, also from another working directory.
@@ -152,6 +188,7 @@ async def _command(
         command = command.replace("{port}", str(port))
     elif port_given:
         port = int(port_given[1])
+        _must_be_free(port)
     elif server.base_url is None:
         raise UsageError(
             f"--launch: expected the server's address: put {{port}} or --port N into the command, or give --base-url; "

@@ -20,10 +20,11 @@ def by_name(name: str) -> LogFormat:
     Raises:
         UsageError: there is none of that name.
     """
-    known = installed()
+    known = plugins.names(plugins.SERVERLOGS)
     if name not in known:
-        raise UsageError(f"expected a log format ({', '.join(known)}), got {name!r}")
-    return known[name]
+        raise UsageError(f"--log-format: expected one of {', '.join(known)}, got {name!r}")
+    found: LogFormat = plugins.load(plugins.SERVERLOGS, name)
+    return found
 
 
 def scores(head: bytes) -> dict[str, int]:
