@@ -365,3 +365,15 @@ def test_rows_come_in_order_of_prefill_start_whatever_the_order_of_the_input() -
     forwards, backwards = join(sent, *log), join(sent[::-1], *log[::-1])
     assert [row.request for row in forwards.requests] == ["a1-t0", "a0-t0", "a2-t0"]
     assert forwards == backwards
+
+
+def test_a_request_belongs_to_the_segment_it_was_sent_in_though_its_aligned_start_stands_before() -> None:
+    segment = Segment("s1", "r1", "default", T0 + 10 * S, T0 + 90 * S)
+    found = join(
+        [answer("a0-r0", 10.001, 20, usage=Usage(100, 5, 0))],
+        logged("slot 0 task 1", 9.998, 20, **counts(100, 0, 5)),
+        segments=(segment,),
+        error_ns=5_000_000,
+    )
+    row = only(found)
+    assert (row.segment, row.match, row.prefill_start) == ("s1", Match.UNIQUE, T0 + 9_998 * MS)
