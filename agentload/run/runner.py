@@ -84,7 +84,7 @@ async def run(
     """
     server, why = choose(scenario.server, env)
     scenario = resolve(scenario.model_copy(update={"server": server}))
-    check(server)
+    check(server, env)
     say(f"server: {why}")
     sandbox = await to_thread.run_sync(lambda: choose_sandbox(allow_unsafe=scenario.unsafe_no_sandbox))
     say(f"sandbox: {sandbox.describe()}")

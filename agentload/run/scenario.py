@@ -1,5 +1,6 @@
 """What exactly is to be run? A scenario: read from TOML or options, checked once, and kept with the run."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -100,6 +101,15 @@ class Scenario(_Model):
     def _one_corpus(self) -> "Scenario":
         if self.corpus is not None and self.corpus_path is not None:
             raise ValueError("expected corpus or corpus_path, there are both")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_written_and_sent(self) -> "Scenario":
+        try:
+            json.dumps(self.request, allow_nan=False)
+            self.condition.encode()
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"expected request values that JSON has and a condition in UTF-8: {error}") from error
         return self
 
     def dump(self) -> dict[str, Any]:

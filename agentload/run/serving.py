@@ -104,11 +104,11 @@ def choose(server: Server, env: Mapping[str, str]) -> tuple[Server, str]:
     return server, "nothing is configured: the embedded llama.cpp server with a small model is used"
 
 
-def check(server: Server) -> None:
+def check(server: Server, env: Mapping[str, str]) -> None:
     """Refuse at once what could only fail after the preparations.
 
     Raises:
-        UsageError: the base URL is none, or there is no such log format.
+        UsageError: the base URL is none, the key cannot be sent, or there is no such log format.
         InputError: the server's log cannot be read.
     """
     if server.base_url is not None:
@@ -122,13 +122,15 @@ def check(server: Server) -> None:
                 f"--base-url or OPENAI_BASE_URL: expected a base URL such as http://127.0.0.1:8080/v1, "
                 f"got {server.base_url!r}"
             )
+    if not env.get("OPENAI_API_KEY", "").isascii():
+        raise UsageError("OPENAI_API_KEY: expected ASCII characters, as an HTTP header takes them")
     if server.log_format is not None:
         formats.by_name(server.log_format)
     if server.log is not None:
         AttachedLog(Path(server.log))
 
 
-def _must_be_free(port: int) -> None:
+def must_be_free(port: int) -> None:
     """Otherwise the agents would work against whatever answers there, while ours still loads its model."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -188,7 +190,7 @@ async def _command(
         command = command.replace("{port}", str(port))
     elif port_given:
         port = int(port_given[1])
-        _must_be_free(port)
+        must_be_free(port)
     elif server.base_url is None:
         raise UsageError(
             f"--launch: expected the server's address: put {{port}} or --port N into the command, or give --base-url; "
