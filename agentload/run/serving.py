@@ -6,7 +6,6 @@ somebody else's, and its log, where one is named, is attached to. Each is a `Ser
 
 import os
 import re
-import shlex
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -233,11 +232,6 @@ async def _attach(server: Server, why: str, key: str, clock: Clock) -> Served:
             log_format = server.log_format or formats.detect(file.read(formats.HEAD_BYTES))
         served.watch = LogWatch(attached.path, log_format, attached.size_at_start)
     return served
-
-
-def command_line(argv: list[str]) -> str:
-    """Return `argv` as a shell would take it."""
-    return shlex.join(argv)
 
 
 def must_run(served: Served) -> None:
