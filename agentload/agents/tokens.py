@@ -61,8 +61,13 @@ def find_vocabulary(env: Mapping[str, str]) -> Path | None:
     """Return the o200k_base file in tiktoken's cache, where TIKTOKEN_CACHE_DIR or DATA_GYM_CACHE_DIR points to one."""
     for name in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):
         folder = env.get(name)
-        if folder and (Path(folder) / CACHE_NAME).is_file():
-            return Path(folder) / CACHE_NAME
+        if not folder:
+            continue
+        try:
+            if (Path(folder) / CACHE_NAME).is_file():
+                return Path(folder) / CACHE_NAME
+        except OSError:  # it may not be looked into: as good as empty
+            continue
     return None
 
 

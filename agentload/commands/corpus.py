@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from agentload import folders
 from agentload.agents import corpora, workspace
 from agentload.errors import InputError
 from agentload.registry import IndexSettings, default_cache_dir, is_cached
@@ -23,8 +24,13 @@ _MIB = 1 << 20
 
 @app.command("list")
 def list_(*, as_json: Json = False) -> None:
-    """List the corpora, and which of them are in the cache."""
+    """List the corpora, and which of them are in the cache.
+
+    A run fetches the corpus that it needs by itself; `corpus fetch` does it before, for instance for a machine without
+    a network.
+    """
     cache = default_cache_dir(os.environ)
+    folders.look(cache)
     rows = [_row(corpora.load(name), cache) for name in corpora.names()]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
@@ -32,21 +38,22 @@ def list_(*, as_json: Json = False) -> None:
     for row in rows:
         typer.echo(
             f"{row['name']:<10} {row['project']} {row['version']} ({row['licence']}): {row['files']} files, "
-            f"{row['rs_files']} .rs with {row['rs_lines']:,} lines, commit {row['commit'][:12]}, {row['state']}"
+            f"{row['rs_files']} .rs with {row['rs_lines']:,} lines, commit {row['commit'][:12]}: {_meaning(row)}"
         )
+    typer.echo(f"cache: {cache} ({folders.CACHE_SETTING} sets it)")
 
 
 @app.command()
 def fetch(names: Names = None, *, quiet: Quiet = False) -> None:
-    """Fetch and import corpora into the cache; print the path of each one's git repository.
+    """Fetch and import corpora into the cache, anew where damaged; print the path of each one's git repository.
 
     The index settings of pip and uv in the environment are used (PIP_INDEX_URL, UV_DEFAULT_INDEX, ...).
     """
     cache = default_cache_dir(os.environ)
     settings = IndexSettings.from_environment(os.environ)
-    for name in names or corpora.names():
-        meter = _Meter(name, quiet=quiet)
-        repository = workspace.obtain(corpora.load(name), cache, settings, progress=meter)
+    for corpus in _chosen(names):
+        meter = _Meter(corpus.name, quiet=quiet)
+        repository = workspace.obtain(corpus, cache, settings, progress=meter, say=meter.say)
         meter.say(f"commit {repository.commit}, as pinned")
         typer.echo(str(repository.path))
 
@@ -55,9 +62,9 @@ def fetch(names: Names = None, *, quiet: Quiet = False) -> None:
 def verify(names: Names = None, *, as_json: Json = False) -> None:
     """Check corpora in the cache, object by object, against their pins (default: those that are in the cache)."""
     cache = default_cache_dir(os.environ)
-    chosen = [corpora.load(name) for name in names or corpora.names()]
+    chosen = _chosen(names)
     if not names:
-        chosen = [corpus for corpus in chosen if workspace.repository_path(corpus, cache).is_dir()]
+        chosen = [corpus for corpus in chosen if workspace.is_imported(corpus, cache)]
         if not chosen:
             raise InputError(f"expected a corpus in {cache}, there is none: run `agentload corpus fetch`")
     found = [workspace.verify(corpus, cache) for corpus in chosen]
@@ -66,7 +73,7 @@ def verify(names: Names = None, *, as_json: Json = False) -> None:
         typer.echo(json.dumps(rows, indent=2))
         return
     for one in found:
-        typer.echo(f"{one.name:<10} commit {one.commit} tree {one.tree} {one.path}")
+        typer.echo(f"{one.name:<10} sound: every object, commit {one.commit} and its tree, as pinned: {one.path}")
 
 
 @app.command()
@@ -75,10 +82,25 @@ def path(name: Name) -> None:
     typer.echo(str(workspace.verify(corpora.load(name), default_cache_dir(os.environ)).path))
 
 
+def _chosen(names: list[str] | None) -> list[corpora.Corpus]:
+    """Load the named corpora, each once however often it is named; all when none is named."""
+    return [corpora.load(name) for name in dict.fromkeys(names or corpora.names())]
+
+
+def _meaning(row: dict[str, Any]) -> str:
+    """Say what a corpus' state means, and what to do."""
+    name = row["name"]
+    return {
+        "imported": "ready in the cache",
+        "fetched": f"downloaded, not imported yet: a run or `agentload corpus fetch {name}` does it, offline",
+        "not fetched": f"not on this machine: a run downloads it, or `agentload corpus fetch {name}`",
+    }[row["state"]]
+
+
 def _row(corpus: corpora.Corpus, cache: Path) -> dict[str, Any]:
     repository = workspace.repository_path(corpus, cache)
-    imported = corpus.imported
-    state = "imported" if repository.is_dir() else "fetched" if is_cached(corpus.pin(), cache) else "not fetched"
+    imported, is_imported = corpus.imported, workspace.is_imported(corpus, cache)
+    state = "imported" if is_imported else "fetched" if is_cached(corpus.pin(), cache) else "not fetched"
     return {
         "name": corpus.name,
         "project": corpus.project,
@@ -90,7 +112,7 @@ def _row(corpus: corpora.Corpus, cache: Path) -> dict[str, Any]:
         "rs_files": imported.rs_files,
         "rs_lines": imported.rs_lines,
         "state": state,
-        "path": str(repository) if repository.is_dir() else None,
+        "path": str(repository) if is_imported else None,
     }
 
 

@@ -8,32 +8,8 @@ import pytest
 
 from agentload.agents import corpora
 from agentload.agents.corpora import Corpus
-from agentload.errors import InputError, UsageError
-
-GOOD = """\
-name = "mine"
-project = "mine"
-version = "1.0"
-licence = "MIT"
-include = ["src/", "LICENSE"]
-
-[upstream]
-repository = "somewhere"
-commit = "0000000000000000000000000000000000000001"
-tree = "0000000000000000000000000000000000000002"
-
-[sdist]
-requirement = "mine==1.0"
-sha256 = "0000000000000000000000000000000000000000000000000000000000000003"
-
-[import]
-message = "mine 1.0"
-tree = "0000000000000000000000000000000000000004"
-commit = "0000000000000000000000000000000000000005"
-files = 2
-rs_files = 1
-rs_lines = 1
-"""
+from agentload.errors import InputError
+from tests.agents.data_files import CORPUS
 
 
 def load(folder: Path, text: str) -> Corpus:
@@ -69,50 +45,15 @@ def test_every_shipped_corpus_keeps_its_licence_file() -> None:
         assert corpora.load(name).includes("LICENSE")
 
 
-def test_an_unknown_name_is_answered_with_the_nearest_ones() -> None:
-    with pytest.raises(UsageError, match="no corpus named 'standart': did you mean standard"):
-        corpora.load("standart")
-    with pytest.raises(UsageError, match="there is standard, tiny"):
-        corpora.load("zzz")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line", "told"),
-    [
-        ("0000000000000000000000000000000000000004", "xyz", 18, "import.tree"),
-        ('requirement = "mine==1.0"\n', "", 12, "sdist.requirement: Field required"),
-        ("mine==1.0", "mine>=1.0", 13, "sdist.requirement"),
-        ("files = 2", "files = 2\nfiels = 3", 21, "import.fiels: Extra inputs are not permitted"),
-        ("[import]", "[import", 16, "not TOML"),
-        ('licence = "MIT"', "licence = 7", 4, "licence"),
-        ('["src/", "LICENSE"]', '["src/", 5]', 5, "include.1"),
-    ],
-)
-def test_a_mistake_in_a_file_is_told_with_file_and_line(
-    tmp_path: Path, old: str, new: str, line: int, told: str
-) -> None:
-    assert GOOD.count(old) == 1
-    with pytest.raises(InputError) as caught:
-        load(tmp_path, GOOD.replace(old, new))
-    assert str(caught.value).startswith(f"{tmp_path / 'mine.toml'}:{line}: ")
-    assert told in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_file_must_be_called_as_its_corpus(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected name = 'mine'"):
-        load(tmp_path, GOOD.replace('name = "mine"', 'name = "yours"'))
-
-
 def test_folders_files_suffixes_and_exclusions_make_the_include_rule(tmp_path: Path) -> None:
     rule = 'suffixes = [".rs"]\nexclude = ["src/gone.rs"]\n\n[upstream]'
-    corpus = load(tmp_path, GOOD.replace("[upstream]", rule))
+    corpus = load(tmp_path, CORPUS.replace("[upstream]", rule))
     paths = ["src/a.rs", "src/deep/b.rs", "src/c.txt", "src/gone.rs", "LICENSE", "other.rs", "srcs/d.rs", "src"]
     assert [path for path in paths if corpus.includes(path)] == ["src/a.rs", "src/deep/b.rs", "LICENSE"]
 
 
 def test_files_come_out_in_the_order_of_their_bytes_and_untouched(tmp_path: Path) -> None:
-    corpus = load(tmp_path, GOOD)
+    corpus = load(tmp_path, CORPUS)
     sdist = archive(
         tmp_path / "a.tar.gz", ("src/b.rs", b"b\r\n"), ("PKG-INFO", b"x"), ("src/B.rs", b"B"), ("LICENSE", b"free")
     )
@@ -121,7 +62,7 @@ def test_files_come_out_in_the_order_of_their_bytes_and_untouched(tmp_path: Path
 
 
 def test_a_link_inside_the_include_rule_is_refused_and_outside_it_ignored(tmp_path: Path) -> None:
-    corpus = load(tmp_path, GOOD)
+    corpus = load(tmp_path, CORPUS)
     outside = archive(tmp_path / "a.tar.gz", ("docs", "/etc"), ("LICENSE", b"free"))
     assert list(corpora.release_files(corpus, outside)) == ["LICENSE"]
     inside = archive(tmp_path / "b.tar.gz", ("src/passwd", "/etc/passwd"))
@@ -131,13 +72,13 @@ def test_a_link_inside_the_include_rule_is_refused_and_outside_it_ignored(tmp_pa
 
 @pytest.mark.parametrize("path", ["src/../../up.rs", "src/./a.rs", "src/new\nline.rs", "src/.git/config", 'src/"q".rs'])
 def test_a_path_that_could_leave_the_corpus_or_confuse_git_is_refused(tmp_path: Path, path: str) -> None:
-    corpus = load(tmp_path, GOOD)
+    corpus = load(tmp_path, CORPUS)
     with pytest.raises(InputError, match="cannot hold the path"):
         corpora.release_files(corpus, archive(tmp_path / "a.tar.gz", (path, b"")))
 
 
 def test_a_file_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    corpus = load(tmp_path, GOOD)
+    corpus = load(tmp_path, CORPUS)
     sdist = archive(tmp_path / "a.tar.gz", ("src/a.rs", b"1"), ("src/a.rs", b"2"))
     with pytest.raises(InputError, match=r"src/a\.rs is there twice"):
         corpora.release_files(corpus, sdist)
@@ -146,4 +87,4 @@ def test_a_file_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_archive_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_bytes(b"<html>log in first</html>")
     with pytest.raises(InputError, match=r"expected the sdist of mine==1\.0, cannot be read"):
-        corpora.release_files(load(tmp_path, GOOD), tmp_path / "a.tar.gz")
+        corpora.release_files(load(tmp_path, CORPUS), tmp_path / "a.tar.gz")

@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from agentload.agents.sandbox import (
 )
 from agentload.agents.sandbox_run import Limits, Outcome
 from agentload.errors import SandboxError
+from tests.confined import FULL, without
 
 LAUNCHER = Path(sandbox_launcher.__file__)
 SETPRIV = shutil.which("setpriv", path=SYSTEM_PATH)
@@ -366,6 +368,12 @@ async def test_a_cancelled_command_is_dead_when_the_call_returns(any_way: Sandbo
     assert_gone(f"sleep 1000 # {top}")
 
 
+def test_a_program_whose_reader_has_gone_ends_without_a_word(any_way: Sandbox, place: Place) -> None:
+    """Python ignores SIGPIPE, and so would what it starts: a writer tells of a broken pipe then, or not, by luck."""
+    outcome = run(any_way, place, "seq 1 1000000 | head -n 1; kill -l ${PIPESTATUS[0]}")
+    assert (outcome.output, outcome.exit_code) == ("1\nPIPE\n", 0)
+
+
 @pytest.mark.anyio
 async def test_no_more_commands_run_at_once_than_allowed(place: Place) -> None:
     shell = Shell(Namespaces(), at_once=2)
@@ -387,3 +395,19 @@ async def test_no_more_commands_run_at_once_than_allowed(place: Place) -> None:
 async def test_a_sandbox_that_fails_raises_its_own_error(place: Place) -> None:
     with pytest.raises(SandboxError, match="could not be set up"):
         await Shell(Namespaces(python="/bin/false")).run("true", place, Limits(), 1000)
+
+
+CHOOSE = """
+from agentload.agents import sandbox
+from agentload.errors import InputError
+try:
+    sandbox.choose()
+except InputError as error:
+    print(error)
+"""
+
+
+def test_no_room_in_tmpdir_for_the_trial_is_told_and_not_taken_for_a_sandbox_that_fails(tmp_path: Path) -> None:
+    """Four inodes: the disk's own, the trial's folder and two in it, so that the secret finds no room."""
+    done = without(FULL, [sys.executable, "-c", CHOOSE], tmp_path, 8, 4, env={"TMPDIR": str(tmp_path)})
+    assert done.stdout.startswith(f"no space is left on the disk (or in the quota) of {tmp_path}: make room there")

@@ -10,42 +10,7 @@ from hypothesis import strategies as st
 from agentload.agents import corpora, datafiles, tasks, workspace
 from agentload.agents.tasks import Task
 from agentload.errors import InputError, UsageError
-
-GOOD = """\
-id = "mine"
-title = "A task"
-corpus = "tiny"
-kind = "trace"
-prompt = "Read src/a.rs."
-
-[expectations]
-tool_calls = [2, 5]
-min_facts = 1
-min_opened = 0.5
-
-[[facts]]
-id = "one"
-fact = "It holds a lock."
-patterns = ['lock', '\\b(8|eight)\\b']
-evidence = [{ path = "src/a.rs", line = 1, text = "lock" }]
-
-[[facts]]
-id = "two"
-fact = "It is red."
-patterns = ['red']
-evidence = [{ path = "src/a.rs", line = 2, text = "red" }]
-
-[[likely_reads]]
-path = "src/a.rs"
-
-[[likely_reads]]
-path = "src/b.rs"
-lines = [1, 9]
-
-[[likely_reads]]
-path = "src/b.rs"
-lines = [20, 30]
-"""
+from tests.agents.data_files import TASK
 
 # What a right answer might say, in the words of one who read the code; one for each shipped task.
 RIGHT = {
@@ -77,7 +42,7 @@ def load(folder: Path, text: str) -> Task:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Task:
-    return load(tmp_path, GOOD)
+    return load(tmp_path, TASK)
 
 
 @pytest.fixture(scope="module")
@@ -180,32 +145,3 @@ def test_no_agent_or_no_task_is_refused() -> None:
         tasks.assign([], 2, 0)
     with pytest.raises(UsageError, match="there are 0 and 3"):
         tasks.assign(TINY, 0, 0)
-
-
-# ---- mistakes ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line", "told"),
-    [
-        ("patterns = ['red']", "patterns = ['red', '(']", 21, "'(' is not a regular expression"),
-        ("line = 2", "line = 0", 22, "facts.1.evidence.0.line"),
-        ('kind = "trace"', 'kind = "song"', 4, "kind"),
-        ("lines = [20, 30]", "lines = [20]", 33, "likely_reads.2.lines"),
-        ("min_facts = 1", "min_facts = 3", 1, "expectations.min_facts is 3, there are 2 facts"),
-        ('id = "two"', 'id = "one"', 1, "fact ids that differ"),
-    ],
-)
-def test_a_mistake_in_a_task_is_told_with_file_and_line(
-    tmp_path: Path, old: str, new: str, line: int, told: str
-) -> None:
-    assert GOOD.count(old) == 1
-    with pytest.raises(InputError) as caught:
-        load(tmp_path, GOOD.replace(old, new))
-    assert str(caught.value).startswith(f"{tmp_path / 'mine.toml'}:{line}: ")
-    assert told in str(caught.value)
-
-
-def test_an_unknown_task_is_answered_with_the_nearest_ones() -> None:
-    with pytest.raises(UsageError, match="no task named 'zone-lockup': did you mean zone-lookup"):
-        tasks.load("zone-lockup")

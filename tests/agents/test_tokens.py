@@ -59,6 +59,32 @@ def test_a_vocabulary_that_cannot_be_used_is_no_error(tmp_path: Path, content: b
     assert path.exists() == (content is not None)
 
 
+def test_without_a_network_an_estimate_falls_back_at_once_and_says_so(tmp_path: Path) -> None:
+    """In a process of its own, with a proxy that nobody serves and an empty cache: tiktoken itself fails there."""
+    closed = "http://127.0.0.1:9"
+    env = {
+        "PATH": os.environ["PATH"],
+        "TIKTOKEN_CACHE_DIR": str(tmp_path),
+        **dict.fromkeys(("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY"), closed),
+    }
+    ours = (
+        "import os; from agentload.agents import tokens\n"
+        "estimator = tokens.load(tokens.find_vocabulary(os.environ)); print(estimator.count('a' * 36), estimator.basis)"
+    )
+    done = subprocess.run([sys.executable, "-c", ours], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "10 estimate: bytes / 3.6 (no o200k_base vocabulary at hand)\n"
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+    theirs = "import tiktoken; tiktoken.get_encoding('o200k_base')"
+    failed = subprocess.run([sys.executable, "-c", theirs], env=env, capture_output=True, text=True, check=False)
+    assert "ProxyError" in failed.stderr
+
+
+def test_a_cache_that_may_not_be_looked_into_is_as_good_as_empty() -> None:
+    endless = "x" * 5000  # ENAMETOOLONG, as any other error of the file system
+    assert tokens.find_vocabulary({"TIKTOKEN_CACHE_DIR": f"/{endless}"}) is None
+
+
 def test_a_vocabulary_is_looked_for_where_tiktoken_keeps_it(tmp_path: Path) -> None:
     assert tokens.find_vocabulary({}) is None
     assert tokens.find_vocabulary({"TIKTOKEN_CACHE_DIR": str(tmp_path)}) is None

@@ -1,10 +1,8 @@
 """Does each agent get exactly the pinned code, whatever the machine's git settings are?"""
 
-import io
 import os
 import subprocess
 import sys
-import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,94 +11,8 @@ import pytest
 from agentload.agents import corpora, workspace
 from agentload.agents.corpora import Corpus
 from agentload.errors import InputError, PinMismatchError
-
-FILES = {
-    "LICENSE": b"free\n",
-    "src/lib.rs": b"pub mod a;\r\n// kept as it is\r\n",
-    "src/a/mod.rs": "// é\nfn f() {}\n".encode(),
-    "src/a-b.rs": b"",
-    "src/tool.sh": b"#!/bin/sh\n",
-}
-IDENTITY = {
-    f"GIT_{who}_{what}": value
-    for who in ("AUTHOR", "COMMITTER")
-    for what, value in (("NAME", "corpus import"), ("EMAIL", "corpus@localhost"), ("DATE", "1700000000 +0000"))
-}
-
-
-def git(folder: Path, *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> str:
-    """Plain git, as a person would call it: the independent way to the same ids."""
-    clean = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", **(env or {})}
-    done = subprocess.run(["git", *arguments], cwd=folder, env=clean, input=stdin, capture_output=True, check=True)
-    return done.stdout.decode().strip()
-
-
-def commit_by_hand(folder: Path, files: dict[str, bytes], message: str) -> tuple[str, str]:
-    """Return (tree, commit) that hash-object, update-index, write-tree and commit-tree give."""
-    folder.mkdir()
-    git(folder, "init", "-q", "--bare", "--object-format=sha1", ".")
-    listing = "".join(
-        f"100644 {git(folder, 'hash-object', '-w', '--no-filters', '--stdin', stdin=data)}\t{path}\n"
-        for path, data in files.items()
-    )
-    git(folder, "update-index", "--index-info", stdin=listing.encode())
-    tree = git(folder, "write-tree")
-    return tree, git(folder, "commit-tree", tree, "-m", message, env=IDENTITY)
-
-
-def make_sdist(path: Path, files: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w:gz") as out:
-        for name, data in files.items():
-            info = tarfile.TarInfo(f"mine-1.0/{name}")
-            info.size, info.mode, info.mtime = len(data), 0o755, 12345
-            out.addfile(info, io.BytesIO(data))
-    return path
-
-
-def make_corpus(tree: str, commit: str, **counts: int) -> Corpus:
-    pinned = {"message": "mine 1.0", "tree": tree, "commit": commit, "files": 5, "rs_files": 3, "rs_lines": 4, **counts}
-    return Corpus.model_validate(
-        {
-            "name": "mine",
-            "project": "mine",
-            "version": "1.0",
-            "licence": "MIT",
-            "include": ["LICENSE", "src/"],
-            "upstream": {"repository": "none", "commit": "0" * 40, "tree": "0" * 40},
-            "sdist": {"requirement": "mine==1.0", "sha256": "0" * 64},
-            "import": pinned,
-        }
-    )
-
-
-@pytest.fixture
-def sdist(tmp_path: Path) -> Path:
-    return make_sdist(tmp_path / "mine-1.0.tar.gz", {**FILES, "PKG-INFO": b"left out"})
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Corpus:
-    return make_corpus(*commit_by_hand(tmp_path / "by-hand", FILES, "mine 1.0"))
-
-
-@pytest.fixture
-def mine(corpus: Corpus, sdist: Path, tmp_path: Path) -> workspace.Repository:
-    return workspace.import_corpus(corpus, sdist, tmp_path / "cache")
-
-
-@pytest.fixture
-def checkout_of_mine(tmp_path: Path) -> Path:
-    """A user's own repository with two commits."""
-    top = tmp_path / "my-project"
-    top.mkdir()
-    git(top, "init", "-q", "-b", "trunk", ".")
-    (top / "sub").mkdir()
-    for number in (1, 2):
-        (top / "sub" / "a.txt").write_text(f"{number}\n")
-        git(top, "add", ".")
-        git(top, "commit", "-q", "-m", f"commit {number}", env=IDENTITY)
-    return top
-
+from tests.agents.repositories import FILES, IDENTITY, git, make_corpus, make_sdist
+from tests.confined import FULL, without
 
 # ---- import --------------------------------------------------------------------------------------------------------
 
@@ -289,80 +201,35 @@ def test_a_checkout_never_lands_in_a_folder_that_is_there(mine: workspace.Reposi
 
 
 def test_what_is_no_repository_is_told_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"git clone failed: .*nowhere") as caught:
+    with pytest.raises(InputError, match=r"nowhere: expected a bare repository .*git clone in ") as caught:
         workspace.checkout(tmp_path / "nowhere", "a" * 40, tmp_path / "a0")
     assert "\n" not in str(caught.value)
 
 
-# ---- the user's own code -------------------------------------------------------------------------------------------
-
-
-def test_the_head_commit_of_the_users_checkout_is_used_with_its_history(checkout_of_mine: Path, tmp_path: Path) -> None:
-    own = workspace.import_checkout(checkout_of_mine, tmp_path / "own.git")
-    assert own.name == "my-project"
-    assert own.commit == git(checkout_of_mine, "rev-parse", "HEAD")
-    assert own.tree == git(checkout_of_mine, "rev-parse", "HEAD^{tree}")
-    assert not own.dirty
-    top = workspace.checkout(own.path, own.commit, tmp_path / "a0", link_objects=True)
-    assert git(top, "log", "--format=%s").splitlines() == ["commit 2", "commit 1"]
-    assert (top / "sub" / "a.txt").read_text() == "2\n"
-
-
-def test_a_detached_head_is_used_as_it_stands(checkout_of_mine: Path, tmp_path: Path) -> None:
-    git(checkout_of_mine, "checkout", "-q", "--detach", "HEAD~1")
-    own = workspace.import_checkout(checkout_of_mine, tmp_path / "own.git")
-    assert own.commit == git(checkout_of_mine, "rev-parse", "trunk~1")
-
-
-def test_a_shallow_checkout_can_be_used(checkout_of_mine: Path, tmp_path: Path) -> None:
-    git(tmp_path, "clone", "-q", "--depth=1", f"file://{checkout_of_mine}", "shallow")
-    own = workspace.import_checkout(tmp_path / "shallow", tmp_path / "own.git")
-    top = workspace.checkout(own.path, own.commit, tmp_path / "a0")
-    assert git(top, "log", "--format=%s") == "commit 2"
-
-
-@pytest.mark.parametrize("change", ["edited", "untracked"])
-def test_uncommitted_changes_are_said_and_left_behind(checkout_of_mine: Path, tmp_path: Path, change: str) -> None:
-    name = {"edited": "sub/a.txt", "untracked": "new.txt"}[change]
-    (checkout_of_mine / name).write_text("not committed\n")
-    own = workspace.import_checkout(checkout_of_mine, tmp_path / "own.git")
-    assert own.dirty
-    top = workspace.checkout(own.path, own.commit, tmp_path / "a0")
-    assert (top / "sub" / "a.txt").read_text() == "2\n"
-    assert not (top / "new.txt").exists()
-
-
-def test_the_users_repository_is_only_read_and_starts_no_program(checkout_of_mine: Path, tmp_path: Path) -> None:
-    spy = tmp_path / "spy"
-    spy.write_text(f"#!/bin/sh\ntouch {tmp_path}/spy-ran\n")
-    spy.chmod(0o755)
-    git(checkout_of_mine, "config", "core.fsmonitor", str(spy))
-    os.utime(checkout_of_mine / "sub" / "a.txt", (1, 1))  # so that `git status` would like to refresh the index
-    git_folder = checkout_of_mine / ".git"
-    before = {path: path.read_bytes() for path in git_folder.rglob("*") if path.is_file()}
-    workspace.import_checkout(checkout_of_mine, tmp_path / "own.git")
-    assert {path: path.read_bytes() for path in git_folder.rglob("*") if path.is_file()} == before
-    assert not (tmp_path / "spy-ran").exists()
-
-
-def test_what_is_no_git_checkout_is_refused_in_one_line(checkout_of_mine: Path, tmp_path: Path) -> None:
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    git(empty, "init", "-q", ".")
-    for path, told in [
-        (tmp_path / "nowhere", "there is no such folder"),
-        (plain, "expected a git checkout"),
-        (empty, "expected at least one commit"),
-        (checkout_of_mine / "sub", f"expected the top of a git checkout, which is {checkout_of_mine}"),
-    ]:
-        with pytest.raises(InputError, match=told) as caught:
-            workspace.import_checkout(path, tmp_path / "own.git")
-        assert "\n" not in str(caught.value)
-        assert str(path) in str(caught.value)
-    assert not (tmp_path / "own.git").exists()
-
-
 def test_shipped_corpora_are_found_by_name(cache_dir: Path, tiny: workspace.Repository) -> None:
     assert workspace.verify(corpora.load("tiny"), cache_dir) == tiny
+
+
+CHECKOUT = """
+import sys
+from pathlib import Path
+from agentload.agents import workspace
+from agentload.errors import InputError
+try:
+    workspace.checkout(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]) / "a0")
+except InputError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("kib", [48, 600])
+def test_a_checkout_that_fills_the_disk_of_tmpdir_says_so(
+    standard: workspace.Repository, tmp_path: Path, kib: int
+) -> None:
+    """The checkout takes 1.5 MiB: git meets the end of the disk in its clone, early and late."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = [sys.executable, "-c", CHECKOUT, str(standard.path), standard.commit, str(disk)]
+    done = without(FULL, command, disk, kib, env={"TMPDIR": str(disk)})
+    told = f"no space is left on the disk (or in the quota) of {disk}: make room there, or set TMPDIR to a folder on "
+    assert done.stdout == f"{told}another disk\n"

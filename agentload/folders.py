@@ -1,0 +1,119 @@
+"""Why can a folder not be used, what helps, and who may write in it now?
+
+The cache is shared by processes and outlives them, and so it meets full disks, foreign owners, read-only mounts and
+half-written leftovers. What the system says of that ("Permission denied") becomes one line which names the folder, the
+setting that chose it, and what to do.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from agentload.errors import InputError
+
+CACHE_SETTING: Final = "AGENTLOAD_CACHE"
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def is_full(error: OSError) -> bool:
+    """Tell whether a disk or a quota has no room left."""
+    return error.errno in _FULL
+
+
+def no_room(folder: Path, setting: str | None = None) -> InputError:
+    """Say that the disk below `folder`, which `setting` chose, has no room left."""
+    other = f", or set {setting} to a folder on another disk" if setting else ""
+    return InputError(f"no space is left on the disk (or in the quota) of {folder}: make room there{other}")
+
+
+def refusal(error: OSError, folder: Path, setting: str | None = None) -> InputError:
+    """Say why `folder`, which `setting` chose, cannot be used, and what helps."""
+    if is_full(error):
+        return no_room(folder, setting)
+    where = Path(error.filename) if isinstance(error.filename, str) else folder
+    at = "" if where == folder else f"{where}: "
+    what = "the cache folder" if setting == CACHE_SETTING else "the folder"
+    other = f", or set {setting} to another one" if setting else ""
+    return InputError(
+        f"{what} {folder} cannot be used ({at}{error.strerror or error}): expected a folder that you may use{other}"
+    )
+
+
+@contextmanager
+def usable(folder: Path, setting: str | None = CACHE_SETTING) -> Iterator[None]:
+    """Turn what the file system refuses in the block into `refusal`."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal(error, folder, setting) from error
+
+
+@contextmanager
+def temporary(prefix: str) -> Iterator[Path]:
+    """Make a folder where TMPDIR says, and remove it at the end.
+
+    Raises:
+        InputError: none can be made, or what the block writes there finds no room or no right.
+    """
+    try:
+        place = Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise InputError(
+            f"expected a folder for temporary files: {error.strerror}: make room, or set TMPDIR"
+        ) from error
+    try:
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as made:
+            yield Path(made).resolve()
+    except OSError as error:
+        inside = isinstance(error.filename, str) and Path(error.filename).is_relative_to(place)
+        if not (inside or is_full(error)):
+            raise
+        raise refusal(error, place, "TMPDIR") from error
+
+
+def look(folder: Path, setting: str | None = CACHE_SETTING) -> None:
+    """Check that `folder` can be read, or could be made: nothing is there yet, or it is a folder one may look into.
+
+    Raises:
+        InputError: it, or what it is to be made in, is no folder or may not be looked into.
+    """
+    with usable(folder, setting):
+        try:
+            mode = folder.stat().st_mode
+        except FileNotFoundError:
+            return
+        if not stat.S_ISDIR(mode):
+            raise NotADirectoryError(errno.ENOTDIR, "it is a file, not a folder", str(folder))
+        if not os.access(folder, os.R_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock between processes and threads; the kernel drops it when its holder dies."""
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def remove_leftovers(folder: Path, prefix: str) -> None:
+    """Remove what a killed process left in `folder`: to be called under the lock that its writers hold."""
+    for path in folder.iterdir():
+        if path.name.startswith(prefix):
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder with all that is in it, or a file, as far as it goes; nothing there is fine."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
