@@ -6,8 +6,11 @@ In this order:
    tool-call ids that ds4-server logs. EXACT when the key fits one request on either side; else it goes on to 2.
 2. Counts and times: an answer and a logged request fit when no count that both sides know differs and the log's times
    lie within the client's. UNIQUE when the pair is in every largest joining of all that fits, AMBIGUOUS otherwise.
+   Requests that the log itself does not tell apart (`LoggedRequest.group`) are AMBIGUOUS always, joined or not: which
+   line was whose is a guess, so an answer fits all members or none, and no key makes one of them EXACT.
 3. A failed request fits only what the log shows as cancelled, failed or still open, and is joined only when it fits
    that one and nothing else does: the server may never have seen it.
+   Equal requests of which some broke off are joined with what is left of their group, if it is enough for all.
 
 What this rests on, and cannot prove: a whole answer is in the log if anything there fits it. An answer that is missing
 from the log while a stranger's request with the same counts ran within its time would be taken for the stranger's.
@@ -15,10 +18,11 @@ More logged requests than answers are no such case: they leave a choice, so noth
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from agentload.core import pairing
-from agentload.core.evidence import Counts, exact_pairs, fit, told, work_times
+from agentload.core.evidence import Counts, exact_pairs, fit, fit_group, told, work_times
 from agentload.core.records import (
     Completion,
     Doubt,
@@ -69,19 +73,70 @@ class _Join:
     group: str | None = None
 
 
-def _join_failed(failed: Sequence[Completion], free: Sequence[LoggedRequest], error_ns: int | None) -> list[_Join]:
-    """Join those that fit one another alone; return the rest of `failed` and of `free` too."""
-    fits = [[k for k, logged in enumerate(free) if fit(sent, logged, error_ns)] for sent in failed]
-    wanted = [k for found in fits for k in found]
+class _Log:
+    """The log's requests that no exact key has joined, and which of them an answer fits."""
+
+    def __init__(self, requests: Sequence[LoggedRequest], error_ns: int | None) -> None:
+        self.requests = requests
+        self._error_ns = error_ns
+        self._alone = [index for index, one in enumerate(requests) if one.group is None]
+        self.groups: dict[str, list[int]] = {}
+        for index, one in enumerate(requests):
+            if one.group is not None:
+                self.groups.setdefault(one.group, []).append(index)
+
+    def fits(self, sent: Completion) -> list[int]:
+        """Return the indices of those that it fits; of each group all or none, the likeliest members first."""
+        found = [index for index in self._alone if fit(sent, self.requests[index], self._error_ns)]
+        for members in self.groups.values():
+            if fit_group(sent, [self.requests[index] for index in members], self._error_ns):
+                found += sorted(members, key=lambda index: not fit(sent, self.requests[index], self._error_ns))
+        return found
+
+
+def _join_failed(failed: Sequence[Completion], log: _Log, free: AbstractSet[int]) -> list[_Join]:
+    """Join those that fit one request alone; return the rest of `failed` and of the `free` of `log` too."""
+    fits = [[index for index in log.fits(sent) if index in free] for sent in failed]
+    wanted = [index for found in fits for index in found]
     joins = []
     taken = set()
     for sent, found in zip(failed, fits, strict=True):
-        if len(found) == 1 and wanted.count(found[0]) == 1:
-            joins.append(_Join(sent, free[found[0]], Match.UNIQUE))
+        if len(found) == 1 and wanted.count(found[0]) == 1 and log.requests[found[0]].group is None:
+            joins.append(_Join(sent, log.requests[found[0]], Match.UNIQUE))
             taken.add(found[0])
         else:
             joins.append(_Join(sent, None, Match.CLIENT_ONLY))
-    return joins + [_Join(None, logged, Match.SERVER_ONLY) for k, logged in enumerate(free) if k not in taken]
+    return joins + [
+        _Join(None, log.requests[index], Match.SERVER_ONLY)
+        for index in sorted(free - taken)
+        if log.requests[index].group is None
+    ]
+
+
+def _failed_of_groups(
+    failed: Sequence[Completion], log: _Log, spare: Sequence[int]
+) -> tuple[dict[int, Completion], list[Completion]]:
+    """Give failed requests that fit members of one group only to its `spare` ones, where there is one for each.
+
+    Return them by the index of the member, and those that were not given.
+    """
+    of_group: dict[str, list[Completion]] = {}
+    rest = []
+    for sent in failed:
+        found = {log.requests[index].group for index in log.fits(sent)}
+        name = next(iter(found)) if len(found) == 1 else None
+        if name is None:
+            rest.append(sent)
+        else:
+            of_group.setdefault(name, []).append(sent)
+    given: dict[int, Completion] = {}
+    for name, members in of_group.items():
+        left = [index for index in spare if log.requests[index].group == name]
+        if len(left) < len(members):
+            rest += members
+        else:
+            given |= zip(sorted(left, key=lambda index: log.requests[index].finish is not None), members, strict=False)
+    return given, rest
 
 
 def _join(completions: Sequence[Completion], requests: Sequence[LoggedRequest], error_ns: int | None) -> list[_Join]:
@@ -90,24 +145,29 @@ def _join(completions: Sequence[Completion], requests: Sequence[LoggedRequest], 
     joins = [_Join(completions[left], requests[right], Match.EXACT) for left, right in exact]
     lefts, rights = {left for left, _ in exact}, {right for _, right in exact}
     open_sent = [sent for left, sent in enumerate(completions) if left not in lefts]
-    logged = [one for right, one in enumerate(requests) if right not in rights]
+    log = _Log([one for right, one in enumerate(requests) if right not in rights], error_ns)
     whole = [sent for sent in open_sent if sent.error is None]
-    fits = [[k for k, one in enumerate(logged) if fit(sent, one, error_ns)] for sent in whole]
-    found = pairing.pair_up(fits, len(logged))
-    joins += [_Join(whole[left], logged[right], Match.UNIQUE) for left, right in found.certain]
-    seen_left, seen_right = {left for left, _ in found.certain}, {right for _, right in found.certain}
-    for number, group in enumerate(found.groups, start=1):
-        seen_left |= set(group.left)
-        seen_right |= set(group.right)
-        right_of, name = dict(group.pairs), f"g{number}"
-        for left in group.left:
-            partner = logged[right_of[left]] if left in right_of else None
-            joins.append(_Join(whole[left], partner, Match.AMBIGUOUS, name))
-        spare = set(group.right) - set(right_of.values())
-        joins += [_Join(None, logged[right], Match.AMBIGUOUS, name) for right in sorted(spare)]
-    joins += [_Join(sent, None, Match.CLIENT_ONLY) for k, sent in enumerate(whole) if k not in seen_left]
-    failed = [sent for sent in open_sent if sent.error is not None]
-    return joins + _join_failed(failed, [one for k, one in enumerate(logged) if k not in seen_right], error_ns)
+    found = pairing.pair_up([log.fits(sent) for sent in whole], len(log.requests))
+    joins += [_Join(whole[left], log.requests[right], Match.UNIQUE) for left, right in found.certain]
+    seen = {left for left, _ in found.certain} | {left for group in found.groups for left in group.left}
+    joins += [_Join(sent, None, Match.CLIENT_ONLY) for left, sent in enumerate(whole) if left not in seen]
+
+    # What cannot be told apart: groups that the pairing leaves, and those of the log that no answer fits.
+    together = [(group.left, group.right, {right: left for left, right in group.pairs}) for group in found.groups]
+    seen_right = {right for _, right in found.certain} | {right for group in found.groups for right in group.right}
+    together += [((), tuple(each), {}) for each in log.groups.values() if seen_right.isdisjoint(each)]
+    spare = [right for _, members, left_of in together for right in members if right not in left_of]
+    given, failed = _failed_of_groups([sent for sent in open_sent if sent.error is not None], log, spare)
+    for number, (members_left, members, left_of) in enumerate(together, start=1):
+        name = f"g{number}"
+        sent_of = {right: whole[left] for right, left in left_of.items()} | {
+            right: given[right] for right in members if right in given
+        }
+        without = sorted(set(members_left) - set(left_of.values()))
+        joins += [_Join(sent_of.get(right), log.requests[right], Match.AMBIGUOUS, name) for right in sorted(members)]
+        joins += [_Join(whole[left], None, Match.AMBIGUOUS, name) for left in without]
+        seen_right |= set(members)
+    return joins + _join_failed(failed, log, set(range(len(log.requests))) - seen_right)
 
 
 # ---- rows ----------------------------------------------------------------------------------------------------------
@@ -169,15 +229,32 @@ def _began(prefill_start: int | None, sent: Completion | None) -> int | None:
     return max(prefill_start, sent.t_sent)
 
 
+def _tokens(join: _Join) -> tuple[Counts, Source | None]:
+    """Return the counts, the log's where it has the request, and where the cached tokens are from.
+
+    llama.cpp's log does not tell these where it shifted the context or used a draft model. Its answer's timings do,
+    and the log repeats their other numbers.
+    """
+    sent, logged = join.sent, join.logged
+    if logged is None:
+        counts = Counts(None, None, None, None) if sent is None else told(sent)
+        return counts, None if counts.cached is None else Source.USAGE
+    counts = Counts(logged.prompt_tokens, logged.cached_tokens, logged.new_prefill_tokens, logged.decoded_tokens)
+    if counts.cached is not None:
+        return counts, Source.LOG
+    timings = None if sent is None or join.match is Match.AMBIGUOUS else sent.timings
+    if timings is None or timings.cached_tokens is None or counts.new != timings.prompt_tokens:
+        return counts, None
+    prompt = timings.cached_tokens + timings.prompt_tokens if counts.prompt is None else counts.prompt
+    return Counts(prompt, timings.cached_tokens, counts.new, counts.decoded), Source.USAGE
+
+
 def _row(run: str, join: _Join, segments: Sequence[Segment], *, placed: bool) -> Request:
     """Make the row; `placed` says that the log's times are on the client's clock, or that there is no client."""
     sent, logged = join.sent, join.logged
     prefill, decode = _phases(sent, logged if placed else None)
     usage = None if sent is None else sent.usage
-    if logged is not None:
-        counts = Counts(logged.prompt_tokens, logged.cached_tokens, logged.new_prefill_tokens, logged.decoded_tokens)
-    else:
-        counts = Counts(None, None, None, None) if sent is None else told(sent)
+    counts, cached_source = _tokens(join)
     context_start = None if logged is None else logged.context_start
     return Request(
         run=run,
@@ -215,6 +292,10 @@ def _row(run: str, join: _Join, segments: Sequence[Segment], *, placed: bool) ->
         prefill_proof=_proof(logged, "prefill_end", "prefill_ms", "prefill_start", "new_prefill_tokens"),
         decode_proof=_proof(logged, "decode_end", "decode_ms", "decode_start", "decoded_tokens"),
         error=None if sent is None else sent.error,
+        cached_source=cached_source,
+        prefill_start_proof=_proof(logged, "prefill_start", "prefill_end", "prefill_ms"),
+        # ds4-server logs no start of decoding: its prompt is done, and it begins.
+        decode_start_proof=_proof(logged, "decode_start", "prefill_end", "decode_end"),
     )
 
 

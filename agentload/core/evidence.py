@@ -78,7 +78,10 @@ def _same_calls(sent: Completion, logged: LoggedRequest) -> bool | None:
 
 
 def exact_pairs(sent: Sequence[Completion], logged: Sequence[LoggedRequest]) -> tuple[tuple[int, int], ...]:
-    """Return (index of the answer, index in the log) of the pairs whose exact key fits nobody else on either side."""
+    """Return (index of the answer, index in the log) of the pairs whose exact key fits nobody else on either side.
+
+    What the log tells of a member of a group is a guess, so a key there proves nothing of the rest of its row.
+    """
     by_key: dict[object, list[int]] = defaultdict(list)
     for index, one in enumerate(logged):
         by_key[one.new_prefill_tokens, one.decoded_tokens].append(index)
@@ -97,7 +100,29 @@ def exact_pairs(sent: Sequence[Completion], logged: Sequence[LoggedRequest]) -> 
     for found in fits:
         fitted.update(found)
     alone = [(left, next(iter(found))) for left, found in enumerate(fits) if len(found) == 1]
-    return tuple((left, right) for left, right in alone if fitted[right] == 1)
+    return tuple((left, right) for left, right in alone if fitted[right] == 1 and logged[right].group is None)
+
+
+def telling_pairs(sent: Sequence[Completion], logged: Sequence[LoggedRequest]) -> tuple[tuple[int, int], ...]:
+    """Return `exact_pairs`, and pairs of whole answers whose four counts are those of nobody else on either side.
+
+    No time is looked at: they can tell how two clocks stand to one another.
+    """
+    pairs = exact_pairs(sent, logged)
+    lefts, rights = {left for left, _ in pairs}, {right for _, right in pairs}
+    ours = {left: told(one) for left, one in enumerate(sent) if left not in lefts and one.error is None}
+    theirs = {right: _logged(one) for right, one in enumerate(logged) if right not in rights}
+    counted = Counter(ours.values()), Counter(theirs.values())
+    right_of = {counts: right for right, counts in theirs.items()}
+    more = [
+        (left, right_of[counts])
+        for left, counts in ours.items()
+        if None not in (counts.prompt, counts.cached, counts.new, counts.decoded)
+        and (counted[0][counts], counted[1][counts]) == (1, 1)
+        and logged[right_of[counts]].group is None
+        and fit(sent[left], logged[right_of[counts]], None)
+    ]
+    return (*pairs, *more)
 
 
 # ---- what fits what ------------------------------------------------------------------------------------------------
@@ -113,34 +138,62 @@ def work_times(logged: LoggedRequest) -> list[int]:
     return known or [time for time in (logged.t_end,) if time is not None]
 
 
-def _within(sent: Completion, logged: LoggedRequest, error_ns: int) -> bool | None:
-    """Whether the log's times lie within the client's; None when the log has none.
+def _within(sent: Completion, logged: LoggedRequest, error_ns: int) -> tuple[bool | None, bool | None]:
+    """Whether the log's times begin, and whether they end, within the client's; None when the log has none.
 
-    Of a failed request only the first: the server goes on until it notices that the client has gone.
+    Of a failed request only the first must lie before the end: the server goes on until it notices that the client
+    has gone.
     """
     times = work_times(logged)
     if not times:
-        return None
+        return None, None
     last = max(times) if sent.error is None else min(times)
-    return sent.t_sent - error_ns <= min(times) and last <= sent.t_done + error_ns + FINISH_SLACK_NS
+    return sent.t_sent - error_ns <= min(times), last <= sent.t_done + error_ns + FINISH_SLACK_NS
+
+
+def _may_end(sent: Completion, logged: LoggedRequest) -> bool:
+    """Whether it can have ended as the client saw it end."""
+    if sent.error is None:
+        return logged.finish not in CUT_SHORT
+    return logged.finish in CUT_SHORT or logged.t_end is None
+
+
+def _equal(one: int | None, other: int | None) -> bool | None:
+    return None if one is None or other is None else one == other
+
+
+def _says(sent: Completion, logged: LoggedRequest) -> tuple[bool | None, ...]:
+    """What keys and counts say for (True), against (False), or not at all (None)."""
+    ours, theirs = told(sent), _logged(logged)
+    return (
+        _same_timings(sent, logged),
+        _same_calls(sent, logged),
+        _equal(ours.prompt, theirs.prompt),
+        _equal(ours.cached, theirs.cached),
+        _equal(ours.new, theirs.new),
+        _equal(ours.decoded, theirs.decoded),
+    )
 
 
 def fit(sent: Completion, logged: LoggedRequest, error_ns: int | None) -> bool:
     """Whether something says that they are one, and nothing that they are not."""
-    if sent.error is None and logged.finish in CUT_SHORT:
+    if not _may_end(sent, logged):
         return False
-    if sent.error is not None and logged.finish not in CUT_SHORT and logged.t_end is not None:
+    within = (None,) if error_ns is None else _within(sent, logged, error_ns)
+    if False in within:  # the cheapest to find out, and true of most pairs
         return False
-    within = None if error_ns is None else _within(sent, logged, error_ns)
-    if within is False:  # the cheapest to find out, and true of most pairs
+    evidence = (*within, *_says(sent, logged))
+    return True in evidence and False not in evidence
+
+
+def fit_group(sent: Completion, members: Sequence[LoggedRequest], error_ns: int | None) -> bool:
+    """Whether it can be one of requests that the log does not tell apart.
+
+    A line of one may have been counted for another, so each thing that is asked of `fit` is asked of all members by
+    itself: it speaks against `sent` only when it does so of each.
+    """
+    if not any(_may_end(sent, one) for one in members):
         return False
-    ours, theirs = told(sent), _logged(logged)
-    evidence = [within, _same_timings(sent, logged), _same_calls(sent, logged)]
-    for one, other in (
-        (ours.prompt, theirs.prompt),
-        (ours.cached, theirs.cached),
-        (ours.new, theirs.new),
-        (ours.decoded, theirs.decoded),
-    ):
-        evidence.append(None if one is None or other is None else one == other)
+    rows = [(*((None,) if error_ns is None else _within(sent, one, error_ns)), *_says(sent, one)) for one in members]
+    evidence = [True if True in column else None if None in column else False for column in zip(*rows, strict=True)]
     return True in evidence and False not in evidence

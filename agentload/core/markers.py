@@ -20,7 +20,7 @@ END: Final = "end"
 
 _LINE: Final = re.compile(
     rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z agentload: segment (begin|end)"
-    rb" id=(\S+) run=(\S+) condition=(\S*) t_ns=(\d{1,19})"
+    rb" id=([!-~]+) run=([!-~]+) condition=([!-~]*) t_ns=(\d{1,19})"
 )
 
 

@@ -30,7 +30,10 @@ class Transport(Protocol):
     """Sends one chat request to the model and brings the whole answer back with its time stamps."""
 
     async def complete(self, call: ChatCall) -> Completion:
-        """Send `call` once (no retry). A failed request is a `Completion` with `error` set, not an exception."""
+        """Send `call` once (no retry). A failed request is a `Completion` with `error` set, not an exception.
+
+        At `call.until_ns` the answer is cut off: its `error` begins with records.CUT_OFF, and what came stands in it.
+        """
         ...
 
 

@@ -5,9 +5,10 @@ by the server. A count that the server did not report is None, never 0. Fields t
 the name or in the comment beside them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 
 class Match(StrEnum):
@@ -62,6 +63,8 @@ class Marker:
     proof: Proof | None  # None: a sidecar marker, whose place in the log is `log_offset`
     log_offset: int | None = None  # bytes of the log that were there when it was written
     inode: int | None = None
+    before_ns: int | None = None  # of the last line before it and the first one after it, on the log's timeline;
+    after_ns: int | None = None  # None where there is none, or the lines have receive stamps
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,7 @@ class LogFacts:
     lines: LineCount
     boots: tuple[Boot, ...]
     settings: tuple[Setting, ...]
-    requests: tuple[LoggedRequest, ...]
+    requests: Sequence[LoggedRequest]  # a tuple, or of very many a sequence that keeps them packed
     markers: tuple[Marker, ...]
     suspects: tuple[tuple[int, Proof, str], ...] = ()  # (time, line, why): compilation during serving, errors, ...
     doubts: tuple[Doubt, ...] = ()
@@ -235,6 +238,7 @@ class ChatCall:
     seed: int | None = None
     temperature: float | None = None
     extra: dict[str, Any] = field(default_factory=dict)  # further request parameters, passed through
+    until_ns: int | None = None  # then the answer is cut off, its connection closed; what came so far is given back
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +260,9 @@ class ServerTimings:
     prompt_ms: float
     decoded_tokens: int
     decode_ms: float
+
+
+CUT_OFF: Final = "cut off"  # first words of the error of a request that its own time limit ended: no failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +296,13 @@ class Completion:
     raw_request: bytes | None = None  # the body as sent, when it was asked for
     raw_answer: bytes | None = None  # the body as received, when it was asked for
 
+
+# Fields of Completion that a `request_done` event holds as they are, under the same names: the list that the writer
+# (agents.loop) and the reader (analysis.evidence) share. Chunks, tool calls, usage and timings need more than a copy.
+REQUEST_DONE_FIELDS: Final = (
+    *("t_sent", "t_first_byte", "t_first_token"),
+    *("status", "finish", "error", "server_id", "model", "comments"),
+)
 
 # ---- joined --------------------------------------------------------------------------------------------------------
 
@@ -343,3 +357,6 @@ class Request:
     prefill_proof: Proof | None
     decode_proof: Proof | None
     error: str | None
+    cached_source: Source | None = None  # usage: the log does not tell cached_tokens, the answer's timings do
+    prefill_start_proof: Proof | None = None  # `prefill_proof` and `decode_proof` are those of the ends
+    decode_start_proof: Proof | None = None

@@ -4,11 +4,11 @@ A begin and an end marker of one run and one id make a segment. Times are the on
 clock, Unix ns), because a marker's place in a log is the order of writing only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agentload.core.markers import BEGIN
-from agentload.core.records import Doubt, Marker, Segment
+from agentload.core.records import Doubt, Marker, Request, Segment
 
 
 def _place(marker: Marker) -> str:
@@ -116,3 +116,21 @@ def segments_of(markers: Iterable[Marker]) -> tuple[tuple[Segment, ...], tuple[D
                 )
             )
     return tuple(each.segment() for each in found.values()), tuple(doubts + _overlaps(found.values()))
+
+
+def lies_outside(row: Request, segments: Sequence[Segment]) -> bool:
+    """Tell whether a request that only the log has began before, between or after the segments.
+
+    One without any time may have been inside, and counts as such; where there are no segments nothing is outside.
+    """
+    if row.t_sent is not None or row.segment is not None or not segments:
+        return False
+    times = (row.prefill_start, row.t_slot, row.prefill_end, row.decode_start, row.decode_end)
+    began = next((at_ns for at_ns in times if at_ns is not None), None)
+    return began is not None and segment_at(began, segments) is None
+
+
+def segment_at(at_ns: int, segments: Sequence[Segment]) -> str | None:
+    """Return the id of the segment whose [begin, end) holds `at_ns`; the one begun last, should they overlap."""
+    holding = [one for one in segments if one.begin_ns <= at_ns and (one.end_ns is None or at_ns < one.end_ns)]
+    return max(holding, key=lambda one: one.begin_ns).segment if holding else None

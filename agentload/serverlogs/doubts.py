@@ -1,6 +1,11 @@
 """How are a thousand equal doubts about a log told as one?"""
 
+from typing import Final
+
 from agentload.core.records import Doubt
+
+MOST_SUSPECTS: Final = 20_000  # of a log: 10 MB
+MOST_EVENTS: Final = 100_000  # of a prompt cache: 30 MB
 
 
 class Doubts:
@@ -13,6 +18,10 @@ class Doubts:
         """Note one; `what` and `advice` of the first one of a code are shown."""
         times, first, shown, advised = self._found.get(code, (0, line, what, advice))
         self._found[code] = (times + 1, first, shown, advised)
+
+    def left_out(self, line: int, what: str) -> None:
+        """Note that something is counted, and not kept: memory must not grow with the log."""
+        self.add("left-out", line, f"{what} are counted and not listed", "cut the log at the time of interest")
 
     def all(self) -> tuple[Doubt, ...]:
         """Return one doubt a code, in the order they were first met."""

@@ -15,24 +15,26 @@ from dataclasses import dataclass
 from typing import Final
 
 from agentload.core import markers
+from agentload.core.packed import Packer
 from agentload.core.ports import LogReader
 from agentload.core.records import DecodeBatches, LogFacts, Proof, Timeline
 from agentload.serverlogs import ds4_grammar as grammar
 from agentload.serverlogs.doubts import Doubts
+from agentload.serverlogs.ds4_bulk import MOST_INSIDE, Stretches
 from agentload.serverlogs.ds4_clock import SECOND_NS, WallClock, summer_time
 from agentload.serverlogs.ds4_request import LATE_NS
 from agentload.serverlogs.ds4_requests import Book
 from agentload.serverlogs.ds4_starts import Starts
 from agentload.serverlogs.ds4_texts import Texts
-from agentload.serverlogs.lines import Kind, LineWalker
+from agentload.serverlogs.lines import MARKER_TEXT, Kind, LineWalker, Skip
+from agentload.serverlogs.marks import Neighbours
 from agentload.serverlogs.stamps import MIN_ERROR_NS
 
 _UNDERSTOOD: Final = Kind.UNDERSTOOD  # to look up a member of an enum costs 0.1 us
 _MS_NS: Final = 1_000_000
-_MOST_INSIDE: Final = 8  # lines between the two halves of a torn one
-_MARKER_TEXT: Final = b" agentload: segment "
-_MARKER_STAMP: Final = 30  # bytes of a marker before that text
+_MARKER_STAMP: Final = 31  # bytes of a marker before that text
 _STAMP: Final = 14  # bytes of a stamp and the space after it
+_HOT_DECODE, _HOT_CHUNK = grammar.HOT_DECODE, grammar.HOT_CHUNK  # to look up another module's name costs 0.1 us
 _BODY: Final = _STAMP + len(grammar.SERVER)
 
 
@@ -44,25 +46,28 @@ class Reader:
         self._stamps = stamps
         self._step_ns = SECOND_NS if stamps is None else 0
         self._slack_ns = self._step_ns + LATE_NS
-        self._walker = LineWalker(self._take)
+        self._walker = LineWalker(self._take, self._bulk, self._mark)
+        self._neighbours = Neighbours()
         self._doubts = Doubts()
         self._clock = WallClock(year, self._say)
         self._stamp = b""  # of the last line with another one
         self._at: int | None = None
         self._number = 0
         self._batches: list[dict[bytes, list[int]]] = []  # a start: decode steps, failed ones and us by rows
+        self._done = Packer()
         self._starts = Starts(self._book, self._doubts.add)
         self._by_base = self._starts.present.book.by_base
         self._by_ctx = self._starts.present.book.by_ctx
         self._texts = Texts(self._starts, self._doubts)
         self._torn: bytes | None = None  # a stamp whose text has not come
         self._inside = 0  # lines that came instead
-        self._careful = False  # that, or model output that is being quoted
-        self._decode, self._chunk = grammar.DECODE.fullmatch, grammar.CHUNK.fullmatch
+        self._careful = False  # that, or model output that is being quoted, or a marker just before
+        self._hot, self._decode, self._chunk = grammar.HOT.fullmatch, grammar.DECODE.fullmatch, grammar.CHUNK.fullmatch
         self._batch = grammar.BATCH.fullmatch
+        self._stretches = Stretches(self._walker)
 
     def _book(self, boot: int) -> Book:
-        book = Book(boot, self._step_ns, self._doubts.add, self._summer_time)
+        book = Book(boot, self._step_ns, self._doubts.add, self._summer_time, self._done)
         self._by_base, self._by_ctx = book.by_base, book.by_ctx
         self._batches.append(defaultdict(lambda: [0, 0, 0]))
         return book
@@ -71,8 +76,6 @@ class Reader:
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the log."""
-        bulk = grammar.ENGINE in data and not any(word in data for word in grammar.NOT_NOISE)
-        self._walker.set_noise(grammar.NOISE if bulk else None)
         self._walker.feed(data)
 
     def open_requests(self) -> int:
@@ -90,7 +93,7 @@ class Reader:
                 f"there are {lines} lines and {len(self._stamps)} receive stamps",
                 "the log was changed after it was received, or its stamps are of another log: times may be wrong",
             )
-        boots, settings, requests = self._starts.close()
+        boots, settings = self._starts.close()
         received = self._stamps is not None
         return LogFacts(
             format=FORMAT.name,
@@ -101,8 +104,8 @@ class Reader:
             lines=self._walker.tally.count(),
             boots=boots,
             settings=settings,
-            requests=requests,
-            markers=tuple(self._walker.markers),
+            requests=self._done.close(),
+            markers=self._neighbours.placed(self._walker.markers),
             suspects=tuple(self._texts.suspects),
             doubts=self._doubts.all(),
             cache_events=tuple(self._texts.cache),
@@ -132,14 +135,22 @@ class Reader:
             self._stamp, self._at = stamp, at
         return self._at
 
+    def _mark(self, index: int) -> None:
+        if self._stamps is None:
+            self._neighbours.mark(index, self._at)
+            self._careful = True
+
     def _summer_time(self, off_ns: int, last_line: int) -> bool:
         """Whether a request that is `off_ns` off, last read in a line, proves that the wall clock jumped since."""
         jump_ns, gap = summer_time(off_ns), self._clock.gap_line
         if jump_ns is None or gap is None or gap <= last_line:
             return False
+        since_ns = self._clock.gap_ns
         self._clock.move(-jump_ns // SECOND_NS)
-        self._starts.present.book.explain(-jump_ns, gap)
-        self._stamp = b""
+        self._starts.present.book.explain(-jump_ns, gap, since_ns)
+        self._texts.move(-jump_ns, since_ns)
+        self._neighbours.move(-jump_ns, since_ns)
+        self._stamp, self._at = b"", (self._at or 0) - jump_ns
         self._doubts.add(
             "clock-set-ahead",
             gap,
@@ -151,46 +162,75 @@ class Reader:
 
     # ---- lines -----------------------------------------------------------------------------------------------------
 
+    def _bulk(self, block: bytes, at: int) -> Skip:
+        if self._careful and at:
+            return Skip(at, 0, 0, block.find(b"\n", at) + 1)
+        return self._stretches.skip(block, at, careful=self._careful)
+
     def _take(self, number: int, offset: int, raw: bytes) -> Kind:
         # Most lines of a busy log come here: what follows does without calls and conversions where it can.
         if self._careful:
             return self._carefully(number, offset, raw)
-        found = self._decode(raw)
+        found = self._hot(raw)
         if found is None:
-            return self._other(number, offset, raw)
-        stamp, start, end, count, gen, seconds, millis = found.groups()
+            batch = raw.startswith(grammar.BATCH_TEXT, _BODY)
+            return self._batch_line(raw) if batch else self._line(number, offset, raw)
+        if found.lastindex != _HOT_DECODE:
+            return self._hot_other(number, offset, found)
+        stamp, start, end, count, gen, seconds, millis = found.group(1, 3, 4, 5, 6, 7, 8)
         at = self._at if stamp == self._stamp else self._time(stamp, number)
-        decoded = int(gen)
+        if at is None or gen is None:
+            return Kind.UNKNOWN
+        decoded, took_ns = int(gen), int(seconds + millis) * _MS_NS
         same = self._by_base.get(int(end) - decoded)
-        if same is not None and len(same) == 1 and at is not None:
+        if same is not None and len(same) == 1:
             one = same[0]
-            if start == one.end_text and count == b"50" and decoded - one.gen == 50 and not one.gone:
-                # The next 50 tokens of the only request there that decodes from that position.
-                took_ns = int(seconds + millis) * _MS_NS
+            if start == one.end_text and decoded - one.gen == int(count) and not one.gone:
+                # The next tokens of the only request there that decodes from that position.
                 begin, anchor, slack_ns = at - took_ns, one.decode, self._slack_ns
-                if anchor.most - slack_ns <= begin <= anchor.least + slack_ns:
+                if anchor.most - slack_ns <= begin <= anchor.least + slack_ns and (
+                    one.gen or one.begin.fits(begin - (one.done_ns or 0), self._step_ns)
+                ):
                     if begin < anchor.second:
                         anchor.add(begin)
                     elif begin > anchor.most:
                         anchor.most = begin
                     one.gen, one.decode_ns, one.decoded, one.end_text = decoded, took_ns, (number, offset), end
                     return _UNDERSTOOD
-        return self._decode_line(number, offset, found, known=False)
+        return self._decode_line(number, offset, (start, end, count, gen), took_ns, at, known=False)
 
-    def _other(self, number: int, offset: int, raw: bytes) -> Kind:
-        if raw.startswith(grammar.BATCH_TEXT, _BODY):
-            return self._batch_line(raw)
-        found = self._chunk(raw)
-        if found is None:
-            return self._line(number, offset, raw) if b"\x1b" in raw else self._rest(number, offset, raw)
-        stamp, ctx, phase, tokens, of, seconds, millis = found.groups()
-        same = self._by_ctx.get(ctx)
+    def _hot_other(self, number: int, offset: int, found: re.Match[bytes]) -> Kind:
+        stamp = found[1]
         at = self._at if stamp == self._stamp else self._time(stamp, number)
-        if same is not None and len(same) == 1 and at is not None and phase == b"prefill":
-            one, took_ns, position = same[0], int(seconds + millis) * _MS_NS, int(tokens)
+        if at is None:
+            return Kind.UNKNOWN
+        if found.lastindex == _HOT_CHUNK:
+            return self._hot_chunk(number, offset, found, at)
+        where = number, offset
+        book, ctx, gen, index = self._starts.present.book, found[2], found[6], found.lastindex
+        if index == grammar.HOT_FINISH and gen is not None:
+            took_ns, reason = int(found[17] + found[18]) * _MS_NS, found[16].decode("ascii")
+            used = book.finish(ctx, int(gen), reason, took_ns, at, where, known=False)
+        elif index == grammar.HOT_START and gen is None:
+            used = book.start(ctx, at, where)
+        elif index == grammar.HOT_DONE and gen is None:
+            used = book.done(ctx, int(found[14] + found[15]) * _MS_NS, at, where, known=False)
+        else:
+            return Kind.UNKNOWN
+        return _UNDERSTOOD if used else self._texts.used(number, used=False)
+
+    def _hot_chunk(self, number: int, offset: int, found: re.Match[bytes], at: int) -> Kind:
+        if found[6] is not None:
+            return Kind.UNKNOWN
+        ctx, tokens, of, seconds, millis = found.group(2, 9, 10, 11, 12)
+        same = self._by_ctx.get(ctx)
+        took_ns, position, new = int(seconds + millis) * _MS_NS, int(tokens), int(of)
+        if same is not None and len(same) == 1:
+            one = same[0]
             begin, anchor, slack_ns = at - took_ns, one.begin, self._slack_ns
             if (
-                one.chunk < position <= int(of) == one.new
+                (one.chunk < position or one.chunked is None)
+                and position <= new == one.new
                 and one.done_ns is None
                 and not one.gone
                 and anchor.most - slack_ns <= begin <= anchor.least + slack_ns
@@ -201,7 +241,8 @@ class Reader:
                     anchor.most = begin
                 one.chunk, one.chunk_ns, one.chunked = position, took_ns, (number, offset)
                 return _UNDERSTOOD
-        return self._chunk_line(number, offset, found)
+        used = self._starts.present.book.chunk(ctx, position, new, took_ns, at, (number, offset), known=False)
+        return self._texts.used(number, used=used)
 
     def _carefully(self, number: int, offset: int, raw: bytes) -> Kind:
         """Take a line that may be half of one, or be quoted in another."""
@@ -220,13 +261,19 @@ class Reader:
         else:
             self._torn = None
         self._careful = self._torn is not None or offset + len(raw) + 1 < self._texts.quoted_to
-        return self._line(number, offset, raw) if kind is None else kind
+        kind = self._line(number, offset, raw) if kind is None else kind
+        if self._neighbours.waiting:
+            if kind is not Kind.UNKNOWN and self._at is not None and grammar.STAMPED.fullmatch(raw) is not None:
+                self._neighbours.line(self._at)
+            else:
+                self._careful = True
+        return kind
 
     def _second_half(self, number: int, offset: int, raw: bytes) -> Kind | None:
         """Put it behind the stamp that was cut off; None when it does not belong there."""
         self._inside += 1
         head, text = self._torn or b"", grammar.COLOUR.sub(b"", raw)
-        if self._inside > _MOST_INSIDE:
+        if self._inside > MOST_INSIDE:
             self._torn = None
         if not text.startswith(grammar.SERVER) or grammar.UNSTAMPED.fullmatch(text) is not None:
             return None
@@ -248,7 +295,12 @@ class Reader:
         """Take a line of any shape. `known`: only if it continues a request; `whole`: it is no part of a torn line."""
         text = grammar.COLOUR.sub(b"", raw) if b"\x1b" in raw else raw
         if (found := self._decode(text)) is not None:
-            return self._decode_line(number, offset, found, known=known)
+            stamp, start, end, count, gen, seconds, millis = found.groups()
+            at = self._time(stamp, number)
+            if at is None:
+                return Kind.UNKNOWN
+            took_ns = int(seconds + millis) * _MS_NS
+            return self._decode_line(number, offset, (start, end, count, gen), took_ns, at, known=known)
         if (found := self._chunk(text)) is not None:
             return self._chunk_line(number, offset, found, known=known)
         return self._rest(number, offset, text, known=known, whole=whole)
@@ -268,8 +320,8 @@ class Reader:
             if at is None:
                 return Kind.UNKNOWN
             kind = Kind.UNKNOWN
-            if whole and not known and _MARKER_TEXT in rest:
-                kind = self._first_half(number, offset, text, text.rfind(_MARKER_TEXT) - _MARKER_STAMP)
+            if whole and not known and MARKER_TEXT in rest:
+                kind = self._first_half(number, offset, text, text.rfind(MARKER_TEXT) - _MARKER_STAMP)
             if kind is Kind.UNKNOWN:
                 kind = self._texts.take(number, offset, rest.removeprefix(grammar.SERVER), at, known=known)
                 self._careful = self._careful or offset < self._texts.quoted_to
@@ -336,12 +388,20 @@ class Reader:
         counts[2] += int(millis + micros)
         return _UNDERSTOOD
 
-    def _decode_line(self, number: int, offset: int, found: re.Match[bytes], *, known: bool) -> Kind:
-        start, end, count, gen, took_ms = (int(text) for text in (*found.groups()[1:5], found[6] + found[7]))
-        at = self._time(found[1], number)
-        if at is None or count != end - start:
+    def _decode_line(
+        self,
+        number: int,
+        offset: int,
+        numbers: tuple[bytes, bytes, bytes, bytes],
+        took_ns: int,
+        at: int,
+        *,
+        known: bool,
+    ) -> Kind:
+        start, end, count, gen = (int(text) for text in numbers)
+        if count != end - start:
             return Kind.UNKNOWN
-        used = self._starts.present.book.decode(start, end, gen, took_ms * _MS_NS, at, (number, offset), known=known)
+        used = self._starts.present.book.decode(start, end, gen, took_ns, at, (number, offset), known=known)
         return self._texts.used(number, used=used)
 
     def _chunk_line(self, number: int, offset: int, found: re.Match[bytes], *, known: bool = False) -> Kind:

@@ -45,6 +45,7 @@ class WallClock:
         self._minute_s = 0  # from the year's beginning to it
         self._last_s: int | None = None
         self.gap_line: int | None = None  # the last line before which nothing was written for half an hour or more
+        self.gap_ns = 0  # its time
 
     def at(self, stamp: bytes, line: int) -> int | None:
         """Return the time of `MMDD HH:MM:SS` in ns, as a line has it; None when there is no such time."""
@@ -60,7 +61,7 @@ class WallClock:
             if step_s < 0:
                 now_s = self._went_back(now_s, step_s)
             elif step_s >= HALF_HOUR_S:
-                self.gap_line = line
+                self.gap_line, self.gap_ns = line, now_s * SECOND_NS
         self._last_s = now_s
         return now_s * SECOND_NS
 

@@ -5,7 +5,8 @@
 
 `A..B:N` is cached..prompt:new in lines of a request as a whole, and the interval in decode lines. Every pattern is for
 a whole line: model output that a warning quotes may look like one anywhere else. Lines of the engine (`ds4: ...`) and a
-few of the server have no stamp. Numbers are bounded, so that none of them is a bomb.
+few of the server have no stamp. Numbers are bounded, so that none of them is a bomb. Only single characters are
+repeated possessively: Python before 3.11.5 gets it wrong for groups.
 """
 
 import re
@@ -14,7 +15,7 @@ from typing import Final
 _N: Final = rb"(\d{1,9}+)"
 _SECONDS: Final = rb"(\d{1,9}+)\.(\d{3})s"
 _CTX: Final = rb"(\d{1,9}+\.\.\d{1,9}+:\d{1,9}+)"
-_FLAGS: Final = rb"(?: [A-Z_]++)*+"  # RESPPROTO TOOLS THINKING DSML_START DSML_END; a new one is no surprise
+_FLAGS: Final = rb"(?: [A-Z_]+)*"  # RESPPROTO TOOLS THINKING DSML_START DSML_END; a new one is no surprise
 _RATES: Final = rb"chunk=[\w.]++ t/s avg=[\w.]++ t/s "
 _HEAD: Final = rb"(.{13}) ds4-server: "  # the clock sees to it that these 13 are a stamp
 _REQUEST: Final = rb"(?:chat|completion) ctx="
@@ -22,7 +23,7 @@ _REQUEST: Final = rb"(?:chat|completion) ctx="
 COLOUR: Final = re.compile(rb"\x1b\[[0-9;]*m")
 STAMP: Final = re.compile(rb"\d{4} \d\d:\d\d:\d\d")
 STAMPED: Final = re.compile(rb"(\d{4} \d\d:\d\d:\d\d) (.*)", re.DOTALL)
-OURS: Final = re.compile(rb"(?:\d{4} \d\d:\d\d:\d\d )?ds4-server: |ds4: ")
+OURS: Final = re.compile(rb"(?:(?:\d{4} )?\d\d:\d\d:\d\d )?ds4-server: |ds4: ")  # posters cut stamps
 BATCH_OK: Final = frozenset((b"ok", b"0"))
 SERVER: Final = b"ds4-server: "
 ENGINE: Final = b"ds4: "
@@ -37,6 +38,16 @@ CHUNK: Final = re.compile(
     _HEAD + _REQUEST + _CTX + _FLAGS + rb" (prefill|tool checkpoint rebuild) chunk " + _N + rb"/" + _N
     + rb" \([\w.]++%\) " + _RATES + _SECONDS
 )  # fmt: skip
+# The lines that most logs are full of, in one go. Groups: 1 stamp, 2 ctx, 3-5 its numbers, 6 gen, and then by what the
+# line is; the last one that took part says that.
+HOT: Final = re.compile(
+    _HEAD + rb"(?:chat|completion) ctx=(" + _N + rb"\.\." + _N + rb":" + _N + rb")(?: gen=" + _N + rb")?" + _FLAGS
+    + rb" (?:decoding " + _RATES + _SECONDS
+    + rb"|prefill chunk " + _N + rb"/" + _N + rb" \([\w.]++%\) " + _RATES + _SECONDS
+    + rb"|prompt (start)|prompt done " + _SECONDS
+    + rb"|finish=(stop|length|tool_calls|error) " + _SECONDS + rb")"
+)  # fmt: skip
+HOT_DECODE, HOT_CHUNK, HOT_START, HOT_DONE, HOT_FINISH = 8, 12, 13, 15, 18
 BATCH_TEXT: Final = b"decode batch "
 BATCH: Final = re.compile(
     rb".{13} ds4-server: "
@@ -138,9 +149,11 @@ MANAGED_KV: Final = re.compile(rb"ds4: \w+ using managed KV cache for ctx=\d+ .*
 ENGINE_TROUBLE: Final = re.compile(
     rb"ds4: (?:another ds4 process is already running .*|.*\b(?:failed|out of memory)\b.*)"
 )
-# Lines of the engine that tell nothing; in a piece of log without any of the words, runs of them are counted in bulk.
-NOISE: Final = re.compile(rb"(?:ds4: (?!Metal|Linux|another|\w++ (?:backend|using managed))[^\n]*+\n)*+")
-NOT_NOISE: Final = (b"failed", b"out of memory")
+# A line of the engine that has none of these words tells nothing.
+ENGINE_WORDS: Final = (
+    b"ds4: Metal", b"ds4: Linux", b"ds4: another", b" backend initialized ", b" managed KV cache ", b"failed",
+    b"out of memory"
+)  # fmt: skip
 
 
 def span(ctx: bytes) -> tuple[int, int, int] | None:

@@ -16,13 +16,17 @@ Of a request without an end, only what its lines prove counts: new tokens up to 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from agentload.core.records import LoggedRequest, Proof
+from agentload.core.packed import Flat
 
 LATE_NS: Final = 100_000_000  # a line may come so much after what it tells, before times are said to disagree
 _FAR: Final = 1 << 80
+_PROOFS: Final = (
+    "prompt_tokens", "cached_tokens", "prefill_start", "prefill_end", "new_prefill_tokens", "decode_end",
+    "decoded_tokens", "finish", "t_end", "tool_call_ids", "rebuild_tokens",
+)  # fmt: skip
 
 Say = Callable[[str, int, str, str], None]  # code, line, what, advice
 Where = tuple[int, int]  # line and byte offset: a Proof, made only of those lines that end up proving something
@@ -65,44 +69,58 @@ class Anchor:
         return not self.known or self.most - step_ns - LATE_NS <= at <= self.least + step_ns + LATE_NS
 
 
-@dataclass(slots=True, eq=False)
 class Open:
-    """What was read of one request so far; times and durations in ns."""
+    """What was read of one request so far; times and durations in ns.
 
-    boot: int
-    number: int  # in order of their first lines
-    first: Where
-    ctx: bytes | None  # A..B:N; None when only decode lines were seen
-    cached: int | None
-    prompt: int
-    new: int | None
-    base: int  # prompt, or where the second pass began
+    Defaults stand in the class: to set them in each object took as long as six of its lines.
+    """
+
     started: Where | None = None
-    begin: Anchor = field(default_factory=Anchor)  # of t0
-    decode: Anchor = field(default_factory=Anchor)  # of the beginning of the present decode pass
-    chunk: int = 0
-    chunk_ns: int = 0
+    chunk = 0
+    chunk_ns = 0
     chunked: Where | None = None
     done_ns: int | None = None
     done: Where | None = None
-    gen: int = 0
-    decode_ns: int = 0
+    gen = 0
+    decode_ns = 0
     decoded: Where | None = None
-    end_text: bytes = b""  # where its last decode line ended, as that line has it
-    earlier_gen: int = 0  # tokens of a first pass, before a tool error was appended
+    end_text = b""  # where its last decode line ended, as that line has it
+    earlier_gen = 0  # tokens of a first pass, before a tool error was appended
     first_decode: Anchor | None = None
     finish: str | None = None
-    finish_gen: int = 0
+    finish_gen = 0
     end_ns: int | None = None
     ended: Where | None = None
     tool_ids: tuple[str, ...] = ()
     tooled: Where | None = None
     rebuilt: int | None = None
     rebuild: Where | None = None
-    gone: bool = False  # it seems to have ended without a line
+    gone = False  # it seems to have ended without a line
     cancelled: Where | None = None
     group: int | None = None
-    lost: list[str] = field(default_factory=list)
+
+    def __init__(
+        self,
+        boot: int,
+        number: int,
+        first: Where,
+        ctx: bytes | None,
+        cached: int | None,
+        prompt: int,
+        new: int | None,
+    ) -> None:
+        """`number` in order of their first lines; `ctx` is A..B:N, None when only decode lines were seen."""
+        self.boot = boot
+        self.number = number
+        self.first = first
+        self.ctx = ctx
+        self.cached = cached
+        self.prompt = prompt
+        self.new = new
+        self.base = prompt  # or where the second pass began
+        self.begin = Anchor()  # of t0
+        self.decode = Anchor()  # of the beginning of the present decode pass
+        self.lost: list[str] = []
 
     @property
     def label(self) -> str:
@@ -142,11 +160,10 @@ class Open:
         if not decode.known:
             start = self.begin.middle(step_ns)
             return start, start + self.done_ns
-        both = Anchor(
-            min(self.begin.least, decode.least - self.done_ns), max(self.begin.most, decode.most - self.done_ns)
-        )
-        agree = both.most - both.least <= step_ns + LATE_NS or not step_ns
-        start = both.middle(step_ns) if agree else self.begin.middle(step_ns)
+        least = min(self.begin.least, decode.least - self.done_ns)
+        most = max(self.begin.most, decode.most - self.done_ns)
+        agree = most - least <= step_ns + LATE_NS or not step_ns
+        start = (least if step_ns == 0 else (most + least + step_ns) // 2) if agree else self.begin.middle(step_ns)
         between = decode.middle(step_ns) - start - self.done_ns
         if (agree and step_ns) or between <= LATE_NS:
             return start, start + self.done_ns
@@ -170,33 +187,8 @@ class Open:
 
     # ---- the record ------------------------------------------------------------------------------------------------
 
-    def _proofs(self, *, prefilled: bool) -> tuple[tuple[str, Proof], ...]:
-        made: dict[Where, Proof] = {}
-
-        def proof(*lines: Where | None) -> Proof | None:
-            line = next((one for one in lines if one is not None), None)
-            return None if line is None else made.setdefault(line, Proof(*line))
-
-        # With all of the prompt done, the line that says so; else how far it was.
-        prefill = proof(self.done, self.decoded, self.ended) if prefilled else proof(self.chunked)
-        spans = None if self.ctx is None else proof(self.started, self.done, self.chunked, self.ended, self.tooled)
-        found = {
-            "prompt_tokens": spans or proof(self.decoded),
-            "cached_tokens": spans,
-            "prefill_start": proof(self.started, self.done, self.chunked, self.ended),
-            "prefill_end": prefill,
-            "new_prefill_tokens": None if self.ctx is None else prefill,
-            "decode_end": proof(self.decoded),
-            "decoded_tokens": proof(self.ended, self.decoded),
-            "finish": proof(self.ended, self.cancelled),
-            "t_end": proof(self.ended),
-            "tool_call_ids": proof(self.tooled),
-            "rebuild_tokens": proof(self.rebuild),
-        }
-        return tuple((name, one) for name, one in found.items() if one is not None)
-
-    def record(self, step_ns: int, group: str | None, say: Say) -> LoggedRequest:
-        """Return what is known; `say` hears of what was lost."""
+    def record(self, step_ns: int, group: str | None, say: Say) -> Flat:
+        """Return what is known, as a `LoggedRequest` has it; `say` hears of what was lost."""
         start, decode_start = self._begins(step_ns)
         decode_end = self._decode_end(decode_start, step_ns)
         prefilled = self.done_ns is not None or self.decoded is not None or self.finish is not None
@@ -213,28 +205,47 @@ class Open:
         if t_end is not None:  # without `prompt done` each is as good as a stamp only
             t_end = max(t_end, decode_end or 0, decode_start or 0)
         self._doubt(say)
-        return LoggedRequest(
-            boot=self.boot,
-            label=self.label,
-            slot=None,
-            prompt_tokens=self.prompt,
-            cached_tokens=self.cached,
-            new_prefill_tokens=new,
-            decoded_tokens=decoded,
-            t_slot=None,
-            prefill_start=start,
-            prefill_end=prefill_end,
-            decode_start=decode_start,
-            decode_end=decode_end,
-            t_end=t_end,
-            prefill_ms=None if self.done_ns is None else self.done_ns / 1e6,
-            decode_ms=None if self.decoded is None or self.first_decode is not None else self.decode_ns / 1e6,
-            finish="cancelled" if self.finish is None and self.cancelled is not None else self.finish,
-            tool_call_ids=self.tool_ids,
-            rebuild_tokens=self.rebuilt,
-            context_start=self.cached,
-            proofs=self._proofs(prefilled=prefilled),
-            group=group,
+        spans = None if self.ctx is None else self.started or self.done or self.chunked or self.ended or self.tooled
+        # With all of the prompt done, the line that says so; else how far it was.
+        prefill = (self.done or self.decoded or self.ended) if prefilled else self.chunked
+        return (
+            self.boot,
+            self.label,
+            None,  # the log names no slot
+            self.prompt,
+            self.cached,
+            new,
+            decoded,
+            None,
+            start,
+            prefill_end,
+            decode_start,
+            decode_end,
+            t_end,
+            None if self.done_ns is None else self.done_ns / 1e6,
+            None if self.decoded is None or self.first_decode is not None else self.decode_ns / 1e6,
+            "cancelled" if self.finish is None and self.cancelled is not None else self.finish,
+            self.tool_ids,
+            self.rebuilt,
+            self.cached,  # where its prefill starts
+            False,
+            (
+                _PROOFS,
+                (
+                    spans or self.decoded,
+                    spans,
+                    self.started or self.done or self.chunked or self.ended,
+                    prefill,
+                    None if self.ctx is None else prefill,
+                    self.decoded,
+                    self.ended or self.decoded,
+                    self.ended or self.cancelled,
+                    self.ended,
+                    self.tooled,
+                    self.rebuild,
+                ),
+            ),
+            group,
         )
 
     def _doubt(self, say: Say) -> None:

@@ -7,13 +7,13 @@ begun within the resolution of the stamps, become one group: each line is still 
 are exact, but which member it was of is a guess, and said to be one.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, TypeVar
 
-from agentload.core.records import LoggedRequest
+from agentload.core.packed import Packer
 from agentload.serverlogs import ds4_grammar as grammar
 from agentload.serverlogs.ds4_clock import SECOND_NS, half_hours
+from agentload.serverlogs.ds4_ended import Ended
 from agentload.serverlogs.ds4_request import Open, Say, Where
 
 _OTHER_NS: Final = 60 * SECOND_NS  # further off, a first line is not of the only request that its integers fit
@@ -26,8 +26,11 @@ Move = Callable[[int, int], bool]  # try to explain a difference (ns) seen by a 
 class Book:
     """Requests of one start of the server that are open, and records of all that were."""
 
-    def __init__(self, boot: int, step_ns: int, say: Say, move: Move) -> None:
-        """`step_ns` is the resolution of the stamps, 0 with receive stamps."""
+    def __init__(self, boot: int, step_ns: int, say: Say, move: Move, done: Packer) -> None:
+        """`step_ns` is the resolution of the stamps, 0 with receive stamps; `done` takes the requests that have ended.
+
+        Their key is the start, and in it the order of their first lines.
+        """
         self.boot = boot
         self.by_base: dict[int, list[Open]] = {}  # by where their decode began
         self.by_ctx: dict[bytes, list[Open]] = {}
@@ -35,7 +38,6 @@ class Book:
         self.single = False  # one request at a time
         self.sessions: int | None = None
         self.begun = 0
-        self.late_ns = 0  # of receive stamps: by how much the two best lines of a request disagree
         self._step_ns = step_ns
         self._say = say
         self._move = move
@@ -45,19 +47,23 @@ class Book:
         self._appended: list[int] = []
         self._first_at: int | None = None  # time of the first line of any request
         self._groups: dict[int, list[Open]] = {}
-        self._ended_in_group: list[Open] = []
-        self.records: list[tuple[int, LoggedRequest]] = []
+        self._ended = Ended(boot, step_ns, say, done)
 
     def open_requests(self) -> int:
         """Requests that are open: never more than the server has sessions."""
         count = sum(not one.gone for one in self._open.values())
         return count if self.sessions is None else min(count, self.sessions)
 
+    @property
+    def late_ns(self) -> int:
+        """By how much the two best lines of a request disagree, where they have receive stamps."""
+        return self._ended.late_ns
+
     # ---- finding ---------------------------------------------------------------------------------------------------
 
     def _add(self, where: Where, ctx: bytes | None, cached: int | None, prompt: int, new: int | None) -> Open:
         self.begun += 1
-        one = Open(self.boot, self.begun, where, ctx, cached, prompt, new, prompt)
+        one = Open(self.boot, self.begun, where, ctx, cached, prompt, new)
         self._open[one.number] = one
         self.by_base.setdefault(prompt, []).append(one)
         if ctx is not None:
@@ -190,6 +196,8 @@ class Book:
     def done(self, ctx: bytes, took_ns: int, at: int, where: Where, *, known: bool) -> bool:
         """`prompt done`."""
         same = self.by_ctx.get(ctx, ())
+        if len(same) == 1 and self._only_done(same[0], took_ns, at, where):
+            return True
         found = [one for one in same if one.done_ns is None and one.decoded is None and took_ns >= one.chunk_ns]
         if not found:
             found = [one for one in same if one.done_ns is None and one.group is not None]
@@ -230,6 +238,27 @@ class Book:
         one.gen, one.decode_ns, one.decoded, one.end_text = gen, took_ns, where, b"%d" % end
         return True
 
+    def _only_done(self, one: Open, took_ns: int, at: int, where: Where) -> bool:
+        """Take what nearly every `prompt done` is: of the only request of its span, in order and in time."""
+        plain = one.done_ns is None and one.decoded is None and one.group is None and not one.gone
+        if not plain or took_ns < one.chunk_ns or not one.begin.fits(at - took_ns, self._step_ns):
+            return False
+        one.begin.add(at - took_ns)
+        one.done_ns, one.done, one.end_text = took_ns, where, b"%d" % one.base
+        return True
+
+    def _only_finish(self, one: Open, ctx: bytes, gen: int, reason: str, took_ns: int, at: int, where: Where) -> bool:
+        """Take what nearly every `finish=` is, likewise."""
+        plain = gen == one.gen and not one.earlier_gen and one.done_ns is not None and one.started is not None
+        if not plain or one.group is not None or one.gone or not one.begin.fits(at - took_ns, self._step_ns):
+            return False
+        one.begin.add(at - took_ns)
+        one.finish, one.finish_gen, one.end_ns, one.ended = reason, gen, took_ns, where
+        if self._tools or reason == "tool_calls":
+            self._give_tools(one, ctx, reason)
+        self._close(one)
+        return True
+
     def append(self, tokens: int) -> None:
         """`tool-error continuation appended`: some request goes on decoding so many tokens after its last one."""
         self._appended.append(tokens)
@@ -255,6 +284,9 @@ class Book:
 
     def finish(self, ctx: bytes, gen: int, reason: str, took_ns: int, at: int, where: Where, *, known: bool) -> bool:
         """`finish=`."""
+        alone = self.by_ctx.get(ctx, ())
+        if len(alone) == 1 and self._only_finish(alone[0], ctx, gen, reason, took_ns, at, where):
+            return True
         spans = grammar.span(ctx)
         if spans is None:
             return False
@@ -303,6 +335,8 @@ class Book:
     def _give_tools(self, one: Open, ctx: bytes, reason: str) -> None:
         waiting = self._tools.get(ctx)
         equal = self.by_ctx.get(ctx, [])
+        if not waiting and reason == "tool_calls":
+            one.lost.append("tool calls line")  # it comes just before
         if not waiting or (reason not in {"tool_calls", "error"} and len(equal) > 1):
             return
         if len(waiting) > 1:
@@ -349,13 +383,14 @@ class Book:
         if len(found) == 1:
             found[0].gone, found[0].cancelled = True, where
 
-    def explain(self, by_ns: int, since_line: int) -> None:
-        """Move the times of all requests that began in or after a line."""
-        for one in self._open.values():
+    def explain(self, by_ns: int, since_line: int, since_ns: int) -> None:
+        """Move the times of all requests that began in or after a line, written at `since_ns`."""
+        for one in [*self._open.values(), *self._ended.waiting]:
             if one.first[0] >= since_line:
                 one.begin.move(by_ns)
             if one.done is not None and one.done[0] >= since_line:
                 one.decode.move(by_ns)
+        self._ended.move(by_ns, since_ns)
 
     def _close(self, one: Open) -> None:
         del self._open[one.number]
@@ -363,16 +398,16 @@ class Book:
         if one.ctx is not None:
             _drop(self.by_ctx, one.ctx, one)
         if one.group is None:
-            self._record(one, None)
-        else:
-            self._ended_in_group.append(one)
+            self._ended.add(one)
+            return
+        self._ended.waiting.append(one)
+        members = self._groups[one.group]
+        if not any(each.number in self._open for each in members):
+            del self._groups[one.group]
+            self._ended.add_group(members)
 
-    def _record(self, one: Open, group: str | None) -> None:
-        self.records.append((one.number, one.record(self._step_ns, group, self._say)))
-        self.late_ns = max(self.late_ns, one.late_ns())
-
-    def end(self) -> Iterable[LoggedRequest]:
-        """Say that the server has ended; return all requests in order of their first lines."""
+    def end(self) -> None:
+        """Say that the server has ended: all requests are done."""
         for ctx, waiting in self._tools.items():
             found = self.by_ctx.get(ctx, [])
             if len(found) == 1 and len(waiting) == 1:
@@ -386,12 +421,7 @@ class Book:
                 )
         for one in list(self._open.values()):
             self._close(one)
-        sizes = Counter(one.group for one in self._ended_in_group)
-        for one in self._ended_in_group:
-            group = None if one.group is None or sizes[one.group] < 2 else f"boot {self.boot} group {one.group}"
-            self._record(one, group)
-        self._ended_in_group.clear()
-        return (record for _, record in sorted(self.records, key=lambda each: each[0]))
+        self._ended.end()
 
 
 def _drop(of: dict[_Key, list[Open]], key: _Key, one: Open) -> None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentload.core.records import Boot, LoggedRequest, Proof, Setting
+from agentload.core.records import Boot, Proof, Setting
 from agentload.serverlogs import ds4_grammar as grammar
 from agentload.serverlogs.ds4_request import Say
 from agentload.serverlogs.ds4_requests import Book
@@ -38,7 +38,6 @@ class Starts:
         self._early: int | None = None  # first engine line of a start that has not printed a line of its own yet
         self._waiting: list[tuple[str, str | int | bool, Proof]] = []
         self._settings: list[Setting] = []
-        self._requests: list[LoggedRequest] = []
         self.late_ns = 0
 
     @property
@@ -69,15 +68,15 @@ class Starts:
         self._waiting.clear()
 
     def _end(self) -> None:
-        self._requests.extend(self.present.book.end())
+        self.present.book.end()
         self.late_ns = max(self.late_ns, self.present.book.late_ns)
 
-    def close(self) -> tuple[tuple[Boot, ...], tuple[Setting, ...], tuple[LoggedRequest, ...]]:
+    def close(self) -> tuple[tuple[Boot, ...], tuple[Setting, ...]]:
         """Say that the log has ended."""
         self._flush()
         self._end()
         boots = tuple(Boot(one.index, one.first_line, one.ready) for one in self._all)
-        return boots, tuple(self._settings), tuple(self._requests)
+        return boots, tuple(self._settings)
 
     # ---- lines -----------------------------------------------------------------------------------------------------
 

@@ -3,11 +3,12 @@
 Not in here: decode and chunk lines, which are most of a log (`ds4`).
 """
 
+from dataclasses import replace
 from typing import Final
 
 from agentload.core.records import CacheEvent, Proof
 from agentload.serverlogs import ds4_grammar as grammar
-from agentload.serverlogs.doubts import Doubts
+from agentload.serverlogs.doubts import MOST_EVENTS, MOST_SUSPECTS, Doubts
 from agentload.serverlogs.ds4_caches import CACHE_TROUBLE, cache_event
 from agentload.serverlogs.ds4_starts import Starts
 from agentload.serverlogs.lines import Kind
@@ -26,6 +27,11 @@ class Texts:
         self.suspects: list[tuple[int, Proof, str]] = []
         self.cache: list[CacheEvent] = []
         self.quoted_to = 0  # byte of the log up to which a line may be model output that a warning quotes
+
+    def move(self, by_ns: int, since_ns: int) -> None:
+        """Move the times from `since_ns` on: the log's clock turns out to have jumped there."""
+        self.suspects[:] = [(at if at < since_ns else at + by_ns, proof, why) for at, proof, why in self.suspects]
+        self.cache[:] = [one if one.at < since_ns else replace(one, at=one.at + by_ns) for one in self.cache]
 
     def used(self, number: int, *, used: bool) -> Kind:
         """Return what became of a request's line; one that no request could use is told."""
@@ -93,13 +99,19 @@ class Texts:
 
     def suspect(self, number: int, offset: int, at: int, body: bytes) -> None:
         """Note a line that tells of trouble."""
+        if len(self.suspects) >= MOST_SUSPECTS:
+            self._doubts.left_out(number, f"suspect lines after the first {MOST_SUSPECTS}")
+            return
         self.suspects.append((at, Proof(number, offset), body[:_SHOWN].decode("utf-8", "replace")))
 
     def _caches(self, proof: Proof, body: bytes, at: int) -> bool:
         event = cache_event(body, self._starts.present.index, at, proof)
         if event is None:
             return False
-        self.cache.append(event)
+        if len(self.cache) < MOST_EVENTS:
+            self.cache.append(event)
+        else:
+            self._doubts.left_out(proof.line, f"cache events after the first {MOST_EVENTS}")
         if event.kind in CACHE_TROUBLE:
             self.suspect(proof.line, proof.offset, at, body)
         return True

@@ -1,12 +1,34 @@
-"""Which log formats are installed, and which of them is this log of?"""
+"""Which log formats are installed, which of them is this log of, and what does a log of any size tell?"""
 
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from agentload import plugins
-from agentload.core.ports import LogFormat
+from agentload.core.ports import LogFormat, LogReader
+from agentload.core.records import LogFacts
 from agentload.errors import UsageError
+from agentload.serverlogs.unknown import Reader as UnknownReader
 
 HEAD_BYTES: Final = 1 << 18  # of a log, looked at to detect its format
+MOST_HEAD_BYTES: Final = 1 << 22  # kept while no line is of any format: a long preamble of another program
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """What the head of a log looks like."""
+
+    best: str | None  # the format that most lines can only be of; None when no line is of any
+    scores: dict[str, int]  # installed format -> lines that only it would write
+    lines: int  # looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A log, read: the facts, and what its head looks like."""
+
+    facts: LogFacts  # of format "unknown", with every line unknown, when no format was named and none detected
+    looks: Detected
 
 
 def installed() -> dict[str, LogFormat]:
@@ -27,14 +49,53 @@ def by_name(name: str) -> LogFormat:
     return found
 
 
-def scores(head: bytes) -> dict[str, int]:
-    """Return for each format how many lines of a log's head only it would write; a torn last line is left out."""
-    lines = [line.rstrip(b"\r") for line in head.split(b"\n")[:-1]]
-    return {name: one.looks_like(lines) for name, one in installed().items()}
+def look(head: bytes) -> Detected:
+    """Return what the head of a log looks like; a torn last line is left out, unless it is all there is."""
+    pieces = head.split(b"\n")
+    lines = [line.rstrip(b"\r") for line in (pieces[:-1] or [one for one in pieces if one])]
+    scores = {name: one.looks_like(lines) for name, one in installed().items()}
+    best = max(scores, key=lambda name: scores[name], default=None)
+    return Detected(best if best is not None and scores[best] > 0 else None, scores, len(lines))
 
 
 def detect(head: bytes) -> str | None:
     """Return the format that most lines can only be of; None when no line is of any."""
-    found = scores(head)
-    best = max(found, key=lambda name: found[name], default=None)
-    return best if best is not None and found[best] > 0 else None
+    return look(head).best
+
+
+def read(chunks: Iterable[bytes], name: str | None = None, stamps: Sequence[int] | None = None) -> Read:
+    """Read a log given in pieces of any size, which are taken once and in order: a pipe will do.
+
+    Memory is bounded by what the facts need, and by `MOST_HEAD_BYTES` while no line is of a known format.
+
+    Args:
+        chunks: the log's bytes.
+        name: its format; None: detected from its first lines that are of any.
+        stamps: `stamps[i]` is the receive time (Unix ns) of line i, where the pipe was owned.
+
+    Raises:
+        UsageError: there is no format `name`.
+    """
+    named = None if name is None else by_name(name)
+    pieces = iter(chunks)
+    head, wanted = b"", HEAD_BYTES
+    while True:
+        head += b"".join(_take(pieces, wanted - len(head)))
+        looks = look(head)
+        if looks.best is not None or named is not None or len(head) < wanted or wanted >= MOST_HEAD_BYTES:
+            break
+        wanted *= 4
+    if named is None and looks.best is not None:
+        named = by_name(looks.best)
+    reader: LogReader = UnknownReader() if named is None else named.reader(stamps)
+    reader.feed(head)
+    for piece in pieces:
+        reader.feed(piece)
+    return Read(reader.close(), looks)
+
+
+def _take(pieces: Iterator[bytes], wanted: int) -> Iterator[bytes]:
+    """Give pieces until they are as many bytes as wanted."""
+    while wanted > 0 and (piece := next(pieces, None)) is not None:
+        wanted -= len(piece)
+        yield piece

@@ -2,17 +2,15 @@
 
 Every reader of a format stands on this walker. Blocks, not lines, are what it handles: a piece is cut once at its last
 newline and split once, so that what is done for each line is only what the format needs. A reader for which few lines
-matter names the others (`noise`): stretches of them are matched and counted as one (600 MB/s on one slow core, where
-80-byte lines one by one make 60).
+matter says where the next one is (`Skip`): what lies before is counted as one stretch.
 
 Markers (core.markers) are recognised here, on whole lines only. A carriage return before the newline is not part of a
 line; nor are leading NUL bytes, the hole that stays in front of a server's next write when its log was truncated.
 """
 
-import re
 from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from agentload.core import markers
 from agentload.core.records import LineCount, Marker, Proof
@@ -20,7 +18,7 @@ from agentload.core.records import LineCount, Marker, Proof
 MAX_LINE_BYTES: Final = 1 << 24  # of a longer line only so much is kept: no server's fact is that long
 _EXAMPLES: Final = 5
 _EXAMPLE_CHARS: Final = 200
-_MARKER: Final = b"agentload: segment "
+MARKER_TEXT: Final = b"agentload: segment "
 
 
 class Kind(Enum):
@@ -53,6 +51,11 @@ class Tally:
                 shown = text[: 4 * _EXAMPLE_CHARS].decode("utf-8", "replace")[:_EXAMPLE_CHARS]
                 self._examples.append((Proof(number, offset), shown))
 
+    @property
+    def wants_examples(self) -> bool:
+        """Whether unknown lines should come one by one still."""
+        return len(self._examples) < _EXAMPLES
+
     def count(self) -> LineCount:
         """Return the counts so far."""
         return LineCount(self.understood, self.ignored, self.unknown, self.markers, tuple(self._examples))
@@ -61,10 +64,22 @@ class Tally:
 Take = Callable[[int, int, bytes], Kind | None]
 
 
+class Skip(NamedTuple):
+    """What a reader makes of a block from a line's beginning on; both places are beginnings of lines, or the end."""
+
+    end: int  # so far the lines are counted as they stand here
+    lines: int  # that are so far
+    unknown: int  # of these; the others are ignored
+    until: int  # from `end` so far they are handed over one by one, then the reader is asked again
+
+
+Bulk = Callable[[bytes, int], Skip]  # (block of whole lines, where)
+
+
 class LineWalker:
     """Hands whole lines to a reader and counts what the reader made of them."""
 
-    def __init__(self, take: Take, noise: re.Pattern[bytes] | None = None) -> None:
+    def __init__(self, take: Take, bulk: Bulk | None = None, mark: Callable[[int], None] | None = None) -> None:
         """Call `take(line number from 1, byte offset, bytes without newline)` for each line that may matter.
 
         `take` returns the line's kind, or None to hold it back and give it to `tally` itself later. Blank lines are
@@ -72,15 +87,18 @@ class LineWalker:
 
         Args:
             take: the reader's function.
-            noise: matches as many consecutive lines as are to be ignored, each with its newline, or nothing:
-                rb"(?:...\\n)*+". The first and the last of such lines are handed over nevertheless, so that a reader
-                may carry something from one line to the next.
+            bulk: asked first, for what need not be handed over. A stretch that is counted may hold blank lines, as
+                ignored ones, but no marker.
+            mark: hears of each marker, by its index in `markers`, before the line after it is taken.
         """
         self.tally = Tally()
         self.markers: list[Marker] = []
         self.size = 0
+        self.odd = False  # the present block has a carriage return or a NUL somewhere
+        self.marked = False  # it may hold a marker
         self._take = take
-        self._noise = noise
+        self._bulk = bulk
+        self._mark = mark
         self._parts: list[bytes] = []  # of the line that has not ended
         self._kept = 0
         self._line = 1
@@ -90,10 +108,6 @@ class LineWalker:
     def lines(self) -> int:
         """Lines that have ended so far."""
         return self._line - 1
-
-    def set_noise(self, noise: re.Pattern[bytes] | None) -> None:
-        """Take another `noise` from here on: looking for it costs time in a stretch of log that has none."""
-        self._noise = noise
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the file; they may begin and end anywhere."""
@@ -131,36 +145,44 @@ class LineWalker:
     def _block(self, block: bytes, ends_at: int) -> None:
         """Go through whole lines; `ends_at` is where the next block begins."""
         # Asked for the whole block first: what most blocks do not hold, no line is asked for.
-        odd = b"\r\n" in block or b"\0" in block
-        marked = _MARKER in block
-        if self._noise is None:
-            self._each(block, odd=odd, marked=marked)
+        self.odd = b"\r" in block or b"\0" in block
+        self.marked = MARKER_TEXT in block
+        if self._bulk is None:
+            self._each(block)
         else:
-            self._stretches(block, self._noise, odd=odd, marked=marked)
+            self._stretches(block, self._bulk)
         self._offset = ends_at
 
-    def _stretches(self, block: bytes, noise: re.Pattern[bytes], *, odd: bool, marked: bool) -> None:
-        """Count noise in bulk, and hand over what stands between."""
-        at, waiting = 0, 0  # what is not yet handed over begins at `waiting`
+    def _stretches(self, block: bytes, bulk: Bulk) -> None:
+        at = 0
         while at < len(block):
-            found = noise.match(block, at)
-            end = at if found is None else found.end()
-            first = block.find(b"\n", at) + 1
-            last = block.rfind(b"\n", first, end - 1) + 1 if end > first else 0
-            if last > first:
-                self._each(block[waiting:first], odd=odd, marked=marked)
-                lines = block.count(b"\n", first, last)
-                self.tally.ignored += lines
+            end, lines, unknown, until = bulk(block, at)
+            if lines:
+                self.tally.ignored += lines - unknown
+                self.tally.unknown += unknown
                 self._line += lines
-                self._offset += last - first
-                waiting = last
-            at = max(end, first)
-        self._each(block[waiting:], odd=odd, marked=marked)
+                self._offset += end - at
+            if until > end:
+                if self.odd or self.marked or block.find(b"\n", end) + 1 < until:
+                    self._each(block[end:until])
+                else:
+                    self._one(block[end : until - 1])
+            at = max(end, until)
 
-    def _each(self, block: bytes, *, odd: bool, marked: bool) -> None:
+    def _one(self, text: bytes) -> None:
+        """Hand over a single line of a block without markers."""
+        number, offset = self._line, self._offset
+        kind = self._take(number, offset, text) if text else Kind.IGNORED
+        if kind is not None:
+            self.tally.add(kind, number, offset, text)
+        self._line, self._offset = number + 1, offset + len(text) + 1
+
+    def _each(self, block: bytes) -> None:
         number, offset, tally, take = self._line, self._offset, self.tally, self._take
+        odd, marked = self.odd, self.marked
         understood, ignored = Kind.UNDERSTOOD, Kind.IGNORED  # to look up a member of an enum costs 0.1 us
-        for raw in block[:-1].split(b"\n") if block else ():
+        known = nothing = 0  # counted here: a call for each line would cost as much again
+        for raw in block[:-1].split(b"\n"):
             text, at = raw, offset
             offset += len(raw) + 1
             if odd:
@@ -168,18 +190,22 @@ class LineWalker:
                 at += len(text) - len(text.lstrip(b"\0"))
                 text = text.lstrip(b"\0")
             if not text:
-                kind: Kind | None = Kind.IGNORED if raw in (b"", b"\r") else Kind.UNKNOWN
+                kind: Kind | None = ignored if raw in (b"", b"\r") else Kind.UNKNOWN
             elif marked and (marker := markers.parse(text, Proof(number, at))) is not None:
                 self.markers.append(marker)
                 tally.markers += 1
                 kind = None
+                if self._mark is not None:
+                    self._mark(len(self.markers) - 1)
             else:
                 kind = take(number, at, text)
-            if kind is understood:  # counted here: a call for each line would cost as much again
-                tally.understood += 1
+            if kind is understood:
+                known += 1
             elif kind is ignored:
-                tally.ignored += 1
+                nothing += 1
             elif kind is not None:
                 tally.add(kind, number, at, text or raw)
             number += 1
+        tally.understood += known
+        tally.ignored += nothing
         self._line, self._offset = number, offset

@@ -1,66 +1,71 @@
 """What does a log of llama.cpp's server tell? (llama-server, and the server inside the xllamacpp wheel)
 
 Lines are matched whole and by their text only (`llamacpp_grammar`); those of one request come together in
-`llamacpp_requests`. What looks like a line of a request and cannot be one is counted as unknown, with a doubt.
+`llamacpp_requests`, those of the server in `llamacpp_server`. What looks like a line of a request and cannot be one is
+counted as unknown, with a doubt.
 
 Times are those of the log's prefix, from process start, and with receive stamps on the Unix timeline (`stamps`). A log
 without prefix has no times; with receive stamps those of the lines themselves are taken.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from agentload.core.clocks import moved
+from agentload.core.packed import pack
 from agentload.core.ports import LogReader
-from agentload.core.records import Boot, LogFacts, LoggedRequest, Proof, Setting, Timeline
+from agentload.core.records import Boot, LogFacts, Timeline
 from agentload.serverlogs import llamacpp_grammar as grammar
-from agentload.serverlogs.doubts import Doubts
-from agentload.serverlogs.lines import Kind, LineWalker
-from agentload.serverlogs.llamacpp_requests import Requests
-from agentload.serverlogs.stamps import MIN_ERROR_NS, ReceiveClock
+from agentload.serverlogs.lines import Kind, LineWalker, Skip
+from agentload.serverlogs.llamacpp_server import ServerLines, Start
 
 _RESOLUTION_NS: Final = 1_000
+_UNDERSTOOD: Final = Kind.UNDERSTOOD  # to look up a member of an enum costs 0.1 us
+_HOT_PROMPT, _HOT_EVAL, _HOT_TOTAL, _HOT_RELEASE, _HOT_NOISE = (
+    grammar.HOT_PROMPT, grammar.HOT_EVAL, grammar.HOT_TOTAL, grammar.HOT_RELEASE, grammar.HOT_NOISE
+)  # fmt: skip
+_LOOKED_BACK: Final = 64  # lines
 _TORN_BYTES: Final = 24  # no prefix alone is longer
 
 
 @dataclass(slots=True)
-class _Start:
-    """One start of the server."""
+class _Timings:
+    """Timings that are one entry of several lines, begun by a line that names the request only."""
 
-    index: int
-    first_line: int
-    requests: Requests
-    prefixed: bool | None = None  # not known yet
-    ready: Proof | None = None
-    clock: ReceiveClock = field(default_factory=ReceiveClock)
-    settings: dict[str, str | int | bool] = field(default_factory=dict)
+    slot: int
+    task: int
+    at: int | None
+    head: tuple[int, int, bytes]
+    told: bool = False  # a line of them came
 
 
-class Reader:
+@dataclass(slots=True)
+class _Context:
+    """Where one server's lines stand, while another's are read: several may write into one log, each with a tag."""
+
+    start: Start | None = None
+    stamped: re.Match[bytes] | None = None
+    early: int | None = None
+    torn: tuple[int, int, bytes] | None = None
+    entry: bytes | None = None
+    timings: _Timings | None = None
+
+
+class Reader(ServerLines):
     """A `core.ports.LogReader` for one log."""
 
     def __init__(self, stamps: Sequence[int] | None = None) -> None:
-        self._stamps = stamps
+        super().__init__(stamps)
         # With stamps each line tells of the clock, so none is counted in bulk.
-        self._walker = LineWalker(self._take, grammar.NOISE_LINES if stamps is None else None)
-        self._starts: list[_Start] = []
-        self._settings: list[Setting] = []
-        self._suspects: list[tuple[int, int, Proof, str]] = []  # boot, time, line, why
-        self._doubts = Doubts()
-        self._number, self._offset = 1, 0  # of the present line
-        self._prefix: re.Match[bytes] | None = None
-        self._early: int | None = None  # first of the lines just read that come before "initializing"
+        self._walker = LineWalker(self._take, self._bulk if stamps is None else None, self._mark)
+        self._dense = 0  # blocks in which it is not worth to look for noise
+        self._skipped = 0  # bytes of noise in the present block
         self._torn: tuple[int, int, bytes] | None = None  # a prefix whose text another write cut off
-        self._entry: bytes | None = None  # an entry goes on over several lines: what its last one ends with
-        self._start = self._new_start(1)
-        self._events: tuple[tuple[re.Pattern[bytes], Callable[[re.Match[bytes]], Kind]], ...] = (
-            (grammar.BOOT, self._boot),
-            (grammar.READY, self._ready),
-            (grammar.CANCEL, self._cancel),
-            (grammar.REFUSED, self._refuse),
-            (grammar.SUSPECT, lambda found: self._suspect(found[0])),
-        )
+        self._timings: _Timings | None = None
+        self._tag = b""
+        self._contexts: dict[bytes, _Context] = {}
 
     # ---- the port --------------------------------------------------------------------------------------------------
 
@@ -70,15 +75,19 @@ class Reader:
 
     def open_requests(self) -> int:
         """Requests that were launched and not released so far."""
-        return self._start.requests.open_requests()
+        return sum(start.requests.open_requests() for start in self._starts)
 
     def close(self) -> LogFacts:
         """Say that the log has ended, and return what it told."""
         self._walker.close()
-        if self._torn is not None:
-            self._walker.tally.add(Kind.UNKNOWN, *self._torn)
-            self._torn = None
-        self._end_start()
+        for tag in [self._tag, *self._contexts]:
+            self._switch(tag)
+            if self._torn is not None:
+                self._walker.tally.add(Kind.UNKNOWN, *self._torn)
+                self._torn = None
+            self._end_timings()
+        for start in self._starts:
+            start.requests.end()
         lines = self._walker.lines
         stamped = self._stamps is not None
         if self._stamps is not None and abs(len(self._stamps) - lines) > 1:  # a kill may tear the last one off
@@ -90,6 +99,7 @@ class Reader:
             )
         shifts = [self._shift(start) for start in self._starts]
         errors = [self._error(start) for start in self._starts]
+        requests = self._done.close()
         known = [error for error in errors if error is not None]
         return LogFacts(
             format=FORMAT.name,
@@ -100,12 +110,8 @@ class Reader:
             lines=self._walker.tally.count(),
             boots=tuple(Boot(start.index, start.first_line, start.ready) for start in self._starts),
             settings=tuple(self._settings),
-            requests=tuple(
-                _moved(request, shift)
-                for start, shift in zip(self._starts, shifts, strict=True)
-                for request in start.requests.done
-            ),
-            markers=tuple(self._walker.markers),
+            requests=pack(moved(one, shifts[one.boot]) for one in requests) if stamped else requests,
+            markers=self._neighbours.placed(self._walker.markers),
             suspects=tuple(
                 (at + shift, proof, why)
                 for boot, at, proof, why in self._suspects
@@ -116,51 +122,71 @@ class Reader:
 
     # ---- starts and times ------------------------------------------------------------------------------------------
 
-    def _new_start(self, first_line: int) -> _Start:
-        index = len(self._starts)
-        return _Start(index, first_line, Requests(index, self._say))
+    def _switch(self, tag: bytes) -> None:
+        """Go on with the lines of the server of that tag."""
+        start = self._start
+        self._contexts[self._tag] = _Context(start, self._stamped, self._early, self._torn, self._entry, self._timings)
+        self._tag = tag
+        other = self._contexts.get(tag) or _Context()
+        if other.start is None:
+            fresh = start.prefixed is None and not start.opened and not start.requests.begun
+            other.start = start if fresh else self._new_start(self._number)
+        self._start, self._stamped, self._early = other.start, other.stamped, other.early
+        self._torn, self._entry, self._timings = other.torn, other.entry, other.timings
 
-    def _end_start(self) -> None:
-        self._start.requests.end()
-        if self._starts[-1:] != [self._start]:
-            self._starts.append(self._start)
-
-    def _boot(self, _: re.Match[bytes]) -> Kind:
-        if self._start.requests.whole or self._start.prefixed is not None:
-            self._end_start()
-            self._start = self._new_start(self._early or self._number)
-        self._start.requests.whole = True
-        return Kind.UNDERSTOOD
-
-    def _shift(self, start: _Start) -> int | None:
-        """What to add to a start's times; None when they are on no timeline."""
-        if self._stamps is None or start.prefixed is not True:
-            return 0
-        return start.clock.offset_ns()
-
-    def _error(self, start: _Start) -> int | None:
-        """Bound of the alignment; without a prefix, what was seen of how late lines are received."""
-        return start.clock.error_ns() if start.prefixed else max(MIN_ERROR_NS, start.requests.jitter_ns)
-
-    def _received(self) -> int | None:
-        """When the present line was received."""
-        if self._stamps is None or self._number > len(self._stamps):
-            return None
-        return int(self._stamps[self._number - 1])  # it may be a numpy integer: those must not get into the facts
-
-    def _at(self) -> int | None:
-        """Time of the present line: its prefix's, else when it was received."""
-        return self._received() if self._prefix is None else grammar.stamp_ns(self._prefix)
-
-    def _proof(self) -> Proof:
-        return Proof(self._number, self._offset)
-
-    def _say(self, code: str, what: str, advice: str) -> None:
-        self._doubts.add(code, self._number, what, advice)
+    def _mark(self, index: int) -> None:
+        if self._stamps is None:
+            self._neighbours.mark(index, None if self._stamped is None else grammar.stamp_ns(self._stamped))
 
     # ---- lines -----------------------------------------------------------------------------------------------------
 
+    def _bulk(self, block: bytes, at: int) -> Skip:
+        """Count noise as one stretch; in a log of another kind look for it in one block of sixteen only."""
+        if at == 0:
+            self._skipped = 0
+            self._dense = max(self._dense - 1, 0)
+        if self._dense or self._start.prefixed is not True or self._torn is not None or self._tag:
+            return Skip(at, 0, 0, len(block) if self._dense else block.find(b"\n", at) + 1)
+        found = None if self._neighbours.waiting else grammar.NOISE_LINES.match(block, at)
+        end = at if found is None else found.end()
+        if end > at:
+            self._skipped += end - at
+            self._early = None
+            self._end_timings()
+            self._last_of(block, at, end)
+        until = block.find(b"\n", end) + 1 or end
+        if end < len(block) and until > len(block) // 16 and 4 * self._skipped < until:
+            self._dense, until = 16, len(block)
+        return Skip(end, block.count(b"\n", at, end), 0, until)
+
+    def _last_of(self, block: bytes, at: int, end: int) -> None:
+        """Keep what the last lines of a stretch of noise would have left behind."""
+        self._entry = None
+        for _ in range(_LOOKED_BACK):
+            at_line = block.rfind(b"\n", at, end - 1) + 1 or at
+            prefix = grammar.PREFIX.match(block, at_line)
+            if prefix is not None and prefix[5] != grammar.DEBUG_LEVEL:
+                self._stamped = prefix
+                return
+            self._entry = b"\n"  # a debug entry, or what it goes on with
+            if at_line == at:
+                return
+            end = at_line
+
     def _take(self, number: int, offset: int, raw: bytes) -> Kind | None:
+        if self._stamps is None and self._start.prefixed and not self._tag and self._torn is None:
+            hot = grammar.HOT.fullmatch(raw)
+            if hot is not None:
+                return self._hot(number, offset, hot)
+        if b"\x1b" in raw:
+            raw = grammar.COLOUR.sub(b"", raw)
+        if raw.startswith(b"[") and (tagged := grammar.TAG.match(raw)) is not None:
+            tag, raw = tagged[0], raw[tagged.end() :]
+        else:
+            tag = b""
+        if tag != self._tag:
+            self._number, self._offset = number, offset
+            self._switch(tag)
         if self._torn is not None:
             head, self._torn = self._torn, None
             joined = None if grammar.PREFIX.match(raw) else self._line(head[0], head[1], head[2] + raw)
@@ -173,12 +199,53 @@ class Reader:
             return None
         return self._line(number, offset, raw)
 
+    def _hot(self, number: int, offset: int, found: re.Match[bytes]) -> Kind:
+        """Take a line that most logs are full of."""
+        index = found.lastindex or 0
+        self._early = self._entry = None
+        if self._timings is not None:
+            self._end_timings()
+        self._stamped = found
+        if self._neighbours.waiting:
+            self._neighbours.line(grammar.stamp_ns(found))
+        if index == _HOT_NOISE:
+            return Kind.IGNORED
+        requests = self._start.requests
+        slot, name = found.group(5, 6)
+        task = requests.by_text.get(name)
+        if task is None or task.slot_text != slot:
+            return self._other_hot(number, offset, found)
+        # A line of an open request that has not been told it yet.
+        if index == _HOT_EVAL and task.decode_line is None:
+            task.decode_ms, task.decoded_tokens = float(found[10]), int(found[11])
+            task.t_eval, task.decode_line = grammar.stamp_ns(found), (number, offset)
+        elif index == _HOT_PROMPT and task.prefill_line is None:
+            task.prefill_ms, task.new_tokens, task.prefill_line = float(found[8]), int(found[9]), (number, offset)
+        elif index == _HOT_TOTAL and task.total_line is None:
+            task.total, task.total_line = (float(found[12]), int(found[13])), (number, offset)
+        elif index == _HOT_RELEASE and task.end_line is None:
+            self._number = number
+            task.n_tokens, task.truncated = int(found[14]), found[15] == b"1"
+            task.t_end, task.end_line = grammar.stamp_ns(found), (number, offset)
+            requests.release(task)
+        else:
+            return self._other_hot(number, offset, found)
+        return _UNDERSTOOD
+
+    def _other_hot(self, number: int, offset: int, found: re.Match[bytes]) -> Kind:
+        self._number, self._offset, self._prefix = number, offset, found
+        slot, task, at = int(found[5]), int(found[6]), grammar.stamp_ns(found)
+        if found.lastindex == grammar.HOT_LAUNCH:
+            return self._start.requests.launch(slot, task, at, (number, offset), child=found[7] == b"1")
+        return self._slot(slot, task, found[0][found.end(6) - found.start() :].lstrip(b" |"), b"I")
+
     def _line(self, number: int, offset: int, raw: bytes) -> Kind:
         self._number, self._offset = number, offset
         self._prefix = prefix = grammar.PREFIX.match(raw)
         if prefix is None:
             return self._without_prefix(raw)
         self._entry = None
+        self._end_timings()
         if prefix[5] == grammar.DEBUG_LEVEL:  # it may hold prompts and answers, line by line: up to the next prefix
             self._entry = b"\n"
             return Kind.IGNORED
@@ -189,6 +256,9 @@ class Reader:
         if kind is not Kind.UNKNOWN and self._early is None:
             if kind is Kind.UNDERSTOOD:
                 self._start.prefixed = True
+            self._stamped = prefix
+            if self._neighbours.waiting:
+                self._neighbours.line(grammar.stamp_ns(prefix))
             received = self._received()
             if received is not None:
                 self._start.clock.add(received, grammar.stamp_ns(prefix))
@@ -198,6 +268,11 @@ class Reader:
         early = grammar.OVERWRITTEN.fullmatch(raw)
         if early is not None:
             return self._overwritten(early)
+        if self._timings is not None:
+            kind = self._timing(raw, self._timings)
+            if kind is not None:
+                return kind
+            self._end_timings()
         if self._entry is not None and (self._start.prefixed or not grammar.begins_entry(raw)):
             if raw.endswith(self._entry):
                 self._entry = None
@@ -210,6 +285,21 @@ class Reader:
         if kind is Kind.UNDERSTOOD and self._early is None:
             self._start.prefixed = False
         return kind
+
+    def _timing(self, raw: bytes, entry: _Timings) -> Kind | None:
+        """Take a line of timings that are one entry, at the time of its first line; None when it is none of them."""
+        said = self._start.requests.match(raw.lstrip(b" "))
+        if said is None or said[0] not in grammar.TIMINGS_WORDS:
+            return None
+        entry.told = True
+        return self._start.requests.take(entry.slot, entry.task, said, entry.at, (self._number, self._offset))
+
+    def _end_timings(self) -> None:
+        """The entry is over; without any timings its first line was the beginning of some line that was cut."""
+        entry, self._timings = self._timings, None
+        if entry is not None and not entry.told:
+            self._walker.tally.understood -= 1
+            self._walker.tally.add(Kind.UNKNOWN, *entry.head)
 
     def _body(self, body: bytes, level: bytes) -> Kind:
         slot = grammar.SLOT.fullmatch(body)
@@ -224,6 +314,18 @@ class Reader:
         twice = grammar.TWICE.fullmatch(body)
         if twice is not None:
             return self._given_twice(twice)
+        head = grammar.TIMINGS_HEAD.fullmatch(body)
+        if head is not None:
+            self._early = None
+            self._timings = _Timings(int(head[1]), int(head[2]), self._at(), (self._number, self._offset, body))
+            return Kind.UNDERSTOOD
+        if (build := grammar.BUILD.fullmatch(body)) is not None:
+            kind = self._boot(b"build")
+            self._early = None
+            self._set(("build",), (build[1],))
+            return kind
+        if grammar.BARE_NOISE.fullmatch(body) is not None:
+            return Kind.IGNORED
         self._early = None
         library = grammar.LIBRARY.fullmatch(body)
         return self._error_line(body, level) if library is None else self._library(library[1], library[2], level)
@@ -233,126 +335,10 @@ class Reader:
             return Kind.IGNORED
         said = self._start.requests.match(text)
         if said is not None:
-            return self._start.requests.take(slot, task, said, self._at(), self._proof())
+            return self._start.requests.take(slot, task, said, self._at(), (self._number, self._offset))
         if grammar.SUSPECT.fullmatch(text):
             return self._suspect(text)
         return self._error_line(text, level)
-
-    def _error_line(self, text: bytes, level: bytes) -> Kind:
-        return self._suspect(text) if level == b"E" else Kind.UNKNOWN
-
-    def _suspect(self, text: bytes) -> Kind:
-        at = self._at()
-        if at is not None:
-            why = text[:200].decode("utf-8", "replace")
-            self._suspects.append((self._start.index, at, self._proof(), why))
-        return Kind.UNDERSTOOD
-
-    # ---- the server ------------------------------------------------------------------------------------------------
-
-    def _given_twice(self, found: re.Match[bytes]) -> Kind:
-        self._early = self._early or self._number
-        self._say(
-            "flag-given-twice",
-            f"the server was given {found[1].decode('utf-8', 'replace')} more than once: the last one won",
-            "remove one of them from the launch command; two spellings of one flag overwrite without any warning",
-        )
-        return Kind.UNDERSTOOD
-
-    def _overwritten(self, found: re.Match[bytes]) -> Kind:
-        self._early = self._early or self._number
-        name, flag = (part.decode("utf-8", "replace") for part in found.groups())
-        self._say(
-            "environment-overwritten",
-            f"{name} is set and {flag} on the command line wins",
-            "remove one of the two, so that what is asked for is said once",
-        )
-        return Kind.UNDERSTOOD
-
-    def _other(self, text: bytes, level: bytes) -> Kind:
-        inner = grammar.INNER_NAME.fullmatch(text)
-        for each in (text,) if inner is None else (text, inner[1]):
-            kind = self._known_other(each)
-            if kind is not None:
-                return kind
-        return self._error_line(text, level)
-
-    def _known_other(self, text: bytes) -> Kind | None:
-        if grammar.OTHER_NOISE.fullmatch(text):
-            return Kind.IGNORED
-        if grammar.CHAT_EXAMPLE.fullmatch(text):
-            self._entry = None if text.endswith(grammar.CHAT_EXAMPLE_END) else grammar.CHAT_EXAMPLE_END
-            return Kind.IGNORED
-        for event, action in self._events:
-            found = event.fullmatch(text)
-            if found is not None:
-                return action(found)
-        for setting, names in grammar.SETTINGS:
-            found = setting.fullmatch(text)
-            if found is not None:
-                return self._set(names, found.groups())
-        return None
-
-    def _ready(self, _: re.Match[bytes]) -> Kind:
-        self._start.ready = self._proof()
-        return Kind.UNDERSTOOD
-
-    def _cancel(self, found: re.Match[bytes]) -> Kind:
-        self._start.requests.cancel(int(found[1]), self._proof())
-        return Kind.UNDERSTOOD
-
-    def _refuse(self, found: re.Match[bytes]) -> Kind:
-        self._start.requests.refuse(int(found[1]), self._proof())
-        return self._suspect(found[0])
-
-    def _library(self, head: bytes, text: bytes, level: bytes) -> Kind:
-        if (found := grammar.LIBRARY_SETTING.fullmatch(text)) is not None:
-            return self._set((found[1].decode("ascii"),), (found[2],))
-        if (found := grammar.KV_CACHE.fullmatch(text)) is not None:
-            return self._set(("cache_type_k", "cache_type_v"), found.groups())
-        if (found := grammar.FLASH_ATTENTION.fullmatch(text)) is not None:
-            return self._set(("flash_attn_resolved",), found.groups())
-        if (found := grammar.ROUNDED.fullmatch(text)) is not None:
-            self._say(
-                "context-size-rounded",
-                f"the context asked for is no multiple of the slots: it became {int(found[1])} tokens",
-                "ask for a context size that the number of slots divides",
-            )
-            return Kind.UNDERSTOOD
-        known = grammar.LIBRARY_HEAD.fullmatch(head) is not None
-        return Kind.IGNORED if known and level != b"E" else self._error_line(text, level)
-
-    def _set(self, names: Sequence[str], values: Sequence[bytes]) -> Kind:
-        """Keep settings; a second context (draft model, sliding window) that has another value gets a number."""
-        known = self._start.settings
-        for base, text in zip(names, values, strict=True):
-            name, value, number = base, grammar.value(text), 1
-            while name in known and known[name] != value:
-                number += 1
-                name = f"{base}#{number}"
-            if name not in known:
-                known[name] = value
-                self._settings.append(Setting(name, value, self._start.index, self._proof()))
-        return Kind.UNDERSTOOD
-
-
-def _by(at: int | None, shift: int | None) -> int | None:
-    return None if at is None or shift is None else at + shift
-
-
-def _moved(request: LoggedRequest, shift: int | None) -> LoggedRequest:
-    """Return it with its times moved; without times when `shift` is None."""
-    if shift == 0:
-        return request
-    return replace(
-        request,
-        t_slot=_by(request.t_slot, shift),
-        prefill_start=_by(request.prefill_start, shift),
-        prefill_end=_by(request.prefill_end, shift),
-        decode_start=_by(request.decode_start, shift),
-        decode_end=_by(request.decode_end, shift),
-        t_end=_by(request.t_end, shift),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ _STAMP: Final = rb"\d{1,7}\.[0-5]\d\.\d{3}\.\d{3} "
 PREFIX: Final = re.compile(rb"(\d{1,7})\.([0-5]\d)\.(\d{3})\.(\d{3}) ([A-Z]) ")
 TORN_PREFIX: Final = re.compile(_STAMP + rb"(?:[A-Z] )?")
 
+COLOUR: Final = re.compile(rb"\x1b\[[0-9;]*m")  # on a terminal only, or when asked for
 _PARTS: Final = rb"(?:srv|cmn|spec|que|res) +[^ |\n]+: +"
 SLOT: Final = re.compile(rb"slot +[^ |]+: id +(\d+) \| task (-?\d+) \| +([^ ].*)", re.DOTALL)
 OTHER: Final = re.compile(_PARTS + rb"([^ ].*)", re.DOTALL)
@@ -26,20 +27,29 @@ LIBRARY: Final = re.compile(rb"(\w+): +(.*)", re.DOTALL)  # llama_context: n_ctx
 
 # ---- one request: texts of SLOT lines ------------------------------------------------------------------------------
 
-LAUNCH: Final = re.compile(rb"processing task, is_child = [01]")
-NEW_PROMPT: Final = re.compile(rb"new prompt, n_ctx_slot = \d+, n_keep = -?\d+, task\.n_tokens = (\d+)")
-CACHED: Final = re.compile(rb"cached n_tokens = (\d+), memory_seq_rm \[\d+, end\)")
+# Older builds: no is_child; n_prompt_tokens; `kv cache rm [895, end)`, then `n_tokens = 895, memory_seq_rm [895, end)`.
+LAUNCH: Final = re.compile(rb"processing task(?:, is_child = [01])?")
+NEW_PROMPT: Final = re.compile(
+    rb"new prompt, n_ctx_slot = \d+, n_keep = -?\d+, (?:task\.n_tokens|n_prompt_tokens) = (\d+)"
+)
+CACHED: Final = re.compile(
+    rb"(?:cached )?n_tokens = (\d+), memory_seq_rm \[\d+, end\)|kv cache rm \[(\d+), end\)"
+)  # what is removed from there on was not reused
 PROMPT_TIME: Final = re.compile(rb"prompt eval time =" + _NUMBER + rb" ms / +(\d+) tokens" + _RATES)
 EVAL_TIME: Final = re.compile(rb"eval time =" + _NUMBER + rb" ms / +(\d+) tokens" + _RATES)
 TOTAL_TIME: Final = re.compile(rb"total time =" + _NUMBER + rb" ms / +(\d+) tokens")
 RELEASE: Final = re.compile(rb"stop processing: n_(?:tokens|past) = (\d+), truncated = ([01])")
 SPECULATED: Final = re.compile(rb"draft acceptance(?: rate)? = .*")
+# In builds older than `is_child` the timings are one entry: this line, and below it those of them without prefix.
+TIMINGS_HEAD: Final = re.compile(rb"slot +print_timing: id +(\d+) \| task (-?\d+) \| *")
+TIMINGS_WORDS: Final = frozenset(("prompt", "eval", "total", "draft"))
 SHIFTED: Final = re.compile(rb"(?:slot context shift|input truncated), .*")
 
 _SLOT_NOISE: Final = (
     rb"selected slot by .*|- (?:skipping|checking)\b.*|saving idle slot to prompt cache|clearing (?:idle )?slot.*"
-    rb"|init sampler, took .*|sampler (?:chain|params): .*|new slot, n_ctx = \d+|graphs reused = +\d+"
-    rb"|prompt processing(?: done| progress)?, n_tokens = .*|n_(?:gen|decoded) = +\d+, tg = .*|n_past was set to \d+"
+    rb"|init sampler, took .*|sampler (?:chain|params): .*|new slot,? n_ctx(?:_slot)? = \d+|graphs reused = +\d+"
+    rb"|prompt (?:processing(?: done| progress)?|done), n_(?:tokens|past) = .*|n_(?:gen|decoded) = +\d+, tg = .*"
+    rb"|n_past was set to \d+"
     rb"|need to evaluate at least 1 token for each active slot.*|acc per pos = .*|statistics .*"
     rb"|(?:created|restored|erased \w+|erasing \w+) context checkpoint.*|Checking checkpoint with .*"
     rb"|no cached prompt|trying to reuse chunks .*|reusing chunk .*|stopped by .*|prompt token.*"
@@ -49,7 +59,10 @@ SLOT_NOISE: Final = re.compile(_SLOT_NOISE)
 # ---- everything else: texts of OTHER and LIBRARY lines -------------------------------------------------------------
 
 BOOT: Final = re.compile(rb"initializing \.\.\.")
-READY: Final = re.compile(rb"model loaded|listening on \S+")
+READY: Final = re.compile(rb"model loaded|(?:server is )?listening on \S+(?: - starting the main loop)?")
+BUILD: Final = re.compile(rb"build: (\d+ \([0-9a-z]+\)) with .*")  # the first line of older builds
+# A server that starts others (one a model) writes each one's port before its lines.
+TAG: Final = re.compile(rb"\[\d{2,5}\] ")
 CANCEL: Final = re.compile(rb"cancel task, id_task = (\d+)")
 REFUSED: Final = re.compile(rb"task id = (\d+), error: (.*)")
 
@@ -74,6 +87,7 @@ SETTINGS: Final = (
     ),
     (re.compile(rb"n_threads = (\d+) \(n_threads_batch = (\d+)\) / \d+ \|.*"), ("n_threads", "n_threads_batch")),
     (re.compile(rb"n_threads = (\d+)(?: / \d+ \|.*)?"), ("n_threads",)),
+    (re.compile(rb"initializing slots, n_slots = (\d+)"), ("n_slots",)),
     (re.compile(rb"llama threadpool init, n_threads = (\d+)"), ("n_threads",)),
     (re.compile(rb"verbosity = (\d+) \(adjust with the .*"), ("verbosity",)),
     (re.compile(rb"build_info: (\S.*)"), ("build_info",)),
@@ -100,10 +114,12 @@ _OTHER_NOISE: Final = (
     rb"|saving prompt .*|device_info:|using \d+ threads for HTTP server|security: .*|loading model"
     rb"|fitting params to device memory.*|\(for bugs during this step .*|added .* logit bias = -inf"
     rb"|warming up the model .*|no implementations specified for speculative decoding|use `--cache-ram 0` .*"
-    rb"|for more info see .*|idle slots will be saved to prompt cache .*|chat template, (?!example_format).*"
+    rb"|for more info see .*|idle slots will be saved to prompt cache .*"
+    rb"|chat template, (?!example_format|chat_template).*"
     rb"|chat template: .*|preserve_reasoning kwarg: .*"
     rb"|cleaning up before exit\.\.\.|n_ctx_slot = .*|speculative decoding .*"
     rb"|done request: .*|request: .*|response: .*|The chat template .*|thinking = .*|params_from_.*"
+    rb"|HTTP server is listening, .*|proxying request .*|reasoning-budget: .*|statistics .*"
     rb"|prompt is already in the cache, skipping|cors .*|CORS .*|start .*|main loop.*"
 )
 OTHER_NOISE: Final = re.compile(_OTHER_NOISE)
@@ -117,16 +133,40 @@ CHAT_EXAMPLE_END: Final = b"'"
 SAMPLER_PARAMS: Final = re.compile(rb"\t(?:repeat_last_n|dry_multiplier|top_k|mirostat) = .*|\t\w+ = .*")
 DEBUG_LEVEL: Final = b"D"
 
-# For the walker: consecutive lines that carry nothing.
+BARE_NOISE: Final = re.compile(
+    rb"system info: n_threads = .*|system_info: n_threads = .*|request: [A-Z]+ /.*|reasoning-budget: .*|statistics .*"
+)
+CHAT_TEMPLATE: Final = re.compile(rb"chat template, chat_template: .*")
+
+# ---- the lines that most logs are full of, in one go ---------------------------------------------------------------
+
+_HOT_NUMBER: Final = rb" *(\d+\.\d\d) ms / +(\d+) tokens"
+# Groups: 1-4 stamp, 5 slot, 6 task; the last one that took part says which line it is.
+HOT: Final = re.compile(
+    rb"(\d{1,7})\.([0-5]\d)\.(\d{3})\.(\d{3}) [A-CE-Z] slot +[^ |]+: id +(\d+) \| task (-?\d+) \| +(?:"
+    rb"processing task, is_child = ([01])"
+    rb"|prompt eval time =" + _HOT_NUMBER + _RATES
+    + rb"|eval time =" + _HOT_NUMBER + _RATES
+    + rb"|total time =" + _HOT_NUMBER
+    + rb"|stop processing: n_(?:tokens|past) = (\d+), truncated = ([01])"
+    + rb"|(" + _SLOT_NOISE + rb"))", re.DOTALL
+)  # fmt: skip
+HOT_LAUNCH, HOT_PROMPT, HOT_EVAL, HOT_TOTAL, HOT_RELEASE, HOT_NOISE = 7, 9, 11, 13, 15, 16
+
+# Consecutive lines that carry nothing, in a log with prefixes. A debug entry may hold prompts and answers, over many
+# lines: up to the next prefix, or what `Reader` looks for in spite of it. Only single characters are repeated
+# possessively: Python before 3.11.5 gets it wrong for groups.
 NOISE_LINES: Final = re.compile(
-    rb"(?:(?:" + _STAMP + rb"(?:D .*|[A-Z] (?:slot +[^ |\n]+: id +\d+ \| task -?\d+ \| +(?:" + _SLOT_NOISE + rb")|"
-    + _PARTS + rb"(?:" + _OTHER_NOISE + rb")))|\t\w+ = .*)\n)*+"
+    rb"(?:" + _STAMP + rb"(?:D [^\n]*+\n(?:(?![\d\0\x1b\[]|warn: |LLAMA_)[^\n]*+\n)*"
+    rb"|[A-CE-Z] (?:slot +[^ |\n]++: id +\d++ \| task -?\d++ \| ++(?:" + _SLOT_NOISE + rb")|"
+    + _PARTS + rb"(?:" + _OTHER_NOISE + rb"))\n))*"
 )  # fmt: skip
 
 
 def stamp_ns(prefix: re.Match[bytes]) -> int:
     """Return the time of a PREFIX in ns since process start; it has a resolution of 1 us."""
-    return ((int(prefix[1]) * 60 + int(prefix[2])) * 1_000_000 + int(prefix[3]) * 1_000 + int(prefix[4])) * 1_000
+    minutes, seconds, millis, micros = prefix.group(1, 2, 3, 4)
+    return (int(minutes) * 60_000_000 + int(seconds + millis + micros)) * 1_000
 
 
 def value(text: bytes) -> str | int | bool:

@@ -2,14 +2,8 @@
 
 import pytest
 
-from agentload.core.accounting import (
-    equal_work,
-    expected_under_time_sharing,
-    exposure,
-    pooled_speed,
-    ratio,
-    speed_tok_s,
-)
+from agentload.core.accounting import exposure, pooled_speed, ratio, speed_tok_s
+from agentload.core.estimates import equal_work, expected_under_time_sharing
 from agentload.core.intervals import Intervals
 
 

@@ -6,7 +6,8 @@ of the published inputs allows. Shares and overlap of table 5 contradict each ot
 
 import pytest
 
-from agentload.core.accounting import bucket_of, equal_work, expected_under_time_sharing, pooled_speed, ratio
+from agentload.core.accounting import bucket_of, pooled_speed, ratio
+from agentload.core.estimates import equal_work, expected_under_time_sharing
 from agentload.core.moe import chunk_for, tokens_per_expert, unique_experts
 
 # Table 4, real agents: new prefill tokens, busy seconds (printed whole), printed tok/s.

@@ -1,7 +1,12 @@
 """Segments from markers, each case as it stands in a log."""
 
-from agentload.core.records import Marker, Proof, Segment
-from agentload.core.segments import segments_of
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from agentload.core.records import Marker, Match, Proof, Request, Segment
+from agentload.core.segments import lies_outside, segment_at, segments_of
 
 T0 = 1_795_958_524_000_000_000
 
@@ -109,3 +114,48 @@ def test_conditions_that_differ_are_said() -> None:
     segments, doubts = segments_of([begin("s1", 0, 1, condition="a"), end("s1", 10, 2, condition="b")])
     assert segments[0].condition == "a"
     assert [doubt.code for doubt in doubts] == ["segment-condition-differs"]
+
+
+SEGMENTS = (Segment("s1", "r1", "a", 10, 20), Segment("s2", "r1", "b", 30, None))
+
+
+def logged(**known: Any) -> Request:
+    """A request that only the log has."""
+    values: dict[str, Any] = {one.name: None for one in fields(Request)}
+    return Request(**{**values, "run": "r1", "request": "log boot 0 x", "match": Match.SERVER_ONLY, **known})
+
+
+@pytest.mark.parametrize(
+    ("at", "segment"), [(9, None), (10, "s1"), (19, "s1"), (20, None), (29, None), (30, "s2"), (10**18, "s2")]
+)
+def test_a_segment_holds_its_begin_and_not_its_end(at: int, segment: str | None) -> None:
+    assert segment_at(at, SEGMENTS) == segment
+
+
+def test_of_segments_that_overlap_the_one_begun_last_holds() -> None:
+    overlapping = (Segment("s1", "r1", "a", 0, 100), Segment("s2", "r1", "a", 50, 60))
+    assert [segment_at(at, overlapping) for at in (49, 50, 59, 60)] == ["s1", "s2", "s2", "s1"]
+
+
+@pytest.mark.parametrize(
+    ("known", "outside"),
+    [
+        ({"prefill_start": 5}, True),
+        ({"prefill_start": 25}, True),
+        ({"prefill_start": 5, "prefill_end": 15}, True),  # it began before: membership is by the prefill's start
+        ({"prefill_start": 15, "segment": "s1"}, False),
+        ({"prefill_start": 5, "t_sent": 4}, False),  # ours, wherever it lies
+        ({}, False),  # nobody can say
+        ({"t_slot": 5}, True),
+        ({"t_slot": 15}, False),
+        ({"prefill_end": 25}, True),
+        ({"decode_start": 12, "decode_end": 25}, False),
+    ],
+    ids=str,
+)
+def test_a_request_of_the_log_lies_outside_when_it_began_in_no_segment(known: dict[str, Any], *, outside: bool) -> None:
+    assert lies_outside(logged(**known), SEGMENTS) is outside
+
+
+def test_without_segments_nothing_lies_outside() -> None:
+    assert lies_outside(logged(prefill_start=5), ()) is False

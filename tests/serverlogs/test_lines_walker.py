@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.core import markers
-from agentload.serverlogs.lines import Kind, LineWalker
+from agentload.serverlogs.lines import Bulk, Kind, LineWalker, Skip
 
 MARKER = markers.render("end", "s 1", "r1", "-ub 8", 1_795_971_897_123_456_789)
 PIECES = st.sampled_from(
@@ -28,16 +28,27 @@ def plainly(data: bytes) -> list[tuple[int, int, bytes]]:
     return found
 
 
-def walk(
-    data: bytes, cuts: list[int], noise: re.Pattern[bytes] | None
-) -> tuple[LineWalker, list[tuple[int, int, bytes]]]:
+def skipping(pattern: bytes, *, unknown: bool = False) -> Bulk:
+    """Count stretches of lines that match; hand over the line after them."""
+    lines = re.compile(rb"(?:" + pattern + rb"\n)*+")
+
+    def bulk(block: bytes, at: int) -> Skip:
+        found = lines.match(block, at)
+        end = at if found is None else found.end()
+        count = block.count(b"\n", at, end)
+        return Skip(end, count, count if unknown else 0, block.find(b"\n", end) + 1 or end)
+
+    return bulk
+
+
+def walk(data: bytes, cuts: list[int], bulk: Bulk | None) -> tuple[LineWalker, list[tuple[int, int, bytes]]]:
     seen = []
 
     def take(number: int, offset: int, text: bytes) -> Kind:
         seen.append((number, offset, text))
         return Kind.IGNORED if text == b"noise" else Kind.UNKNOWN
 
-    walker = LineWalker(take, noise)
+    walker = LineWalker(take, bulk)
     for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
         walker.feed(data[start:end])
     walker.close()
@@ -65,8 +76,15 @@ def test_noise_in_bulk_gives_the_same_counts_as_line_by_line(pieces: list[bytes]
     whole = b"".join(pieces)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
     one, every = walk(whole, [], None)
-    bulk, some = walk(whole, cuts, re.compile(rb"(?:noise\n)*+"))
+    bulk, some = walk(whole, cuts, skipping(rb"noise"))
     assert bulk.tally.count() == one.tally.count()
     assert bulk.markers == one.markers
     assert [line for line in some if line[2] != b"noise"] == [line for line in every if line[2] != b"noise"]
     assert set(some) <= set(every)
+
+
+@given(st.lists(PIECES, max_size=30))
+def test_unknown_lines_in_bulk_are_counted_as_unknown(pieces: list[bytes]) -> None:
+    whole = b"".join(pieces)
+    one, bulk = walk(whole, [], None)[0].tally, walk(whole, [], skipping(rb"a", unknown=True))[0].tally
+    assert (bulk.unknown, bulk.ignored, bulk.markers) == (one.unknown, one.ignored, one.markers)

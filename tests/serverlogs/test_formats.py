@@ -1,0 +1,233 @@
+"""Which format a log is of, and how a log of any kind and size is read."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from agentload.core import markers
+from agentload.core.packed import FEW
+from agentload.core.records import LogFacts
+from agentload.core.segments import segments_of
+from agentload.errors import UsageError
+from agentload.serverlogs import formats
+from agentload.serverlogs.doubts import MOST_SUSPECTS
+
+DS4 = (
+    b"0914 12:00:00 ds4-server: chat ctx=0..90:90 prompt start\n"
+    b"0914 12:00:05 ds4-server: chat ctx=0..90:90 prompt done 5.000s\n"
+    b"0914 12:00:15 ds4-server: chat ctx=90..97:7 gen=7 decoding chunk=0.70 t/s avg=0.70 t/s 10.000s\n"
+    b"0914 12:00:20 ds4-server: chat ctx=0..90:90 gen=7 finish=stop 20.000s\n"
+)
+RATES = b" (    6.67 ms per token,   150.00 tokens per second)\n"
+LLAMA = (
+    b"0.01.000.000 I slot launch_slot_: id  1 | task 7 | processing task, is_child = 0\n"
+    b"0.02.000.000 I slot print_timing: id  1 | task 7 | prompt eval time =     600.00 ms /    90 tokens" + RATES
+    + b"0.02.000.100 I slot print_timing: id  1 | task 7 |        eval time =     300.00 ms /     7 tokens" + RATES
+    + b"0.02.000.200 I slot      release: id  1 | task 7 | stop processing: n_tokens = 96, truncated = 0\n"
+)  # fmt: skip
+LOGS = {"ds4": DS4, "llamacpp": LLAMA}
+NGINX = b'127.0.0.1 - - [29/Nov/2026:13:12:04 +0000] "GET /v1/models HTTP/1.1" 200 1 "-" "probe/1.0"\n'
+BOTH = pytest.mark.parametrize("name", sorted(LOGS))
+
+
+def pieces(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[start : start + size] for start in range(0, len(data), size))
+
+
+def told(facts: LogFacts) -> list[tuple[int | None, int | None]]:
+    return [(one.new_prefill_tokens, one.decoded_tokens) for one in facts.requests]
+
+
+def counted(facts: LogFacts) -> tuple[int, int, int, int]:
+    lines = facts.lines
+    return lines.understood, lines.ignored, lines.unknown, lines.markers
+
+
+# ---- which one -----------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_a_log_is_detected_and_read_in_pieces_of_any_size_that_come_once(name: str, size: int) -> None:
+    found = formats.read(pieces(LOGS[name], size))
+    assert (found.looks.best, found.looks.lines, found.facts.format) == (name, 4, name)
+    assert found.looks.scores == {one: 4 if one == name else 0 for one in LOGS}
+    assert (told(found.facts), found.facts.lines.total, found.facts.size) == ([(90, 7)], 4, len(LOGS[name]))
+
+
+@BOTH
+def test_a_wrong_format_reads_nothing_and_what_the_log_looks_like_is_told(name: str) -> None:
+    (other,) = set(LOGS) - {name}
+    found = formats.read([LOGS[name]], other)
+    assert (found.facts.format, found.facts.requests, counted(found.facts)) == (other, (), (0, 0, 4, 0))
+    assert (found.looks.best, found.looks.scores[other], found.looks.scores[name]) == (name, 0, 4)
+
+
+def test_a_format_that_is_not_installed_is_refused_before_anything_is_read() -> None:
+    source = iter([DS4])
+    with pytest.raises(UsageError, match="ds4, llamacpp"):
+        formats.read(source, "vllm-of-old")
+    assert list(source) == [DS4]
+
+
+def test_of_two_formats_in_one_file_the_one_with_more_lines_is_taken() -> None:
+    found = formats.read([DS4 + DS4 + LLAMA])
+    assert (found.looks.best, found.looks.scores) == ("ds4", {"ds4": 8, "llamacpp": 4})
+    assert counted(found.facts) == (8, 0, 4, 0)
+
+
+@BOTH
+def test_a_long_preamble_of_another_program_is_read_past_and_every_line_of_it_is_counted(name: str) -> None:
+    preamble = NGINX * (formats.HEAD_BYTES // len(NGINX) + 9)
+    found = formats.read(pieces(preamble + LOGS[name], 1 << 16))
+    assert (found.facts.format, told(found.facts)) == (name, [(90, 7)])
+    assert counted(found.facts) == (4, 0, preamble.count(b"\n"), 0)
+    assert found.facts.requests[0].proofs[0][1].line > preamble.count(b"\n")
+
+
+def test_what_begins_after_so_many_bytes_of_something_else_is_not_looked_for() -> None:
+    preamble = NGINX * (formats.MOST_HEAD_BYTES // len(NGINX) + 1)
+    found = formats.read(pieces(preamble + DS4, 1 << 20))
+    assert (found.looks.best, found.facts.format) == (None, "unknown")
+    assert found.facts.lines.unknown == preamble.count(b"\n") + 4
+
+
+# ---- what is no log ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", (0, 0, 0, 0)),
+        (b"\n\r\n\n", (0, 3, 0, 0)),
+        (b"\x7fELF\x02\x01\x00\x00\n\xff\xfe\x00\n\x00", (0, 0, 3, 0)),
+        (bytes(100_000), (0, 0, 1, 0)),
+        (NGINX * 3 + NGINX[:20], (0, 0, 4, 0)),
+        (b"one word", (0, 0, 1, 0)),
+    ],
+)
+@pytest.mark.parametrize("name", [None, *sorted(LOGS)])
+def test_a_file_that_is_no_servers_log_has_its_lines_counted(
+    data: bytes, lines: tuple[int, int, int, int], name: str | None
+) -> None:
+    found = formats.read(pieces(data, 4_096), name)
+    assert (found.facts.format, found.looks.best) == (name or "unknown", None)
+    assert (counted(found.facts), found.facts.requests, found.facts.size) == (lines, (), len(data))
+    assert len(found.facts.lines.examples) == min(lines[2], 5)
+
+
+def test_markers_in_a_file_of_no_format_are_found() -> None:
+    marker = markers.render("begin", "s1", "r1", "a", 1_790_000_000_000_000_000)
+    facts = formats.read([NGINX + marker + b"\n"]).facts
+    assert ([one.segment for one in facts.markers], counted(facts)) == (["s1"], (0, 0, 1, 1))
+
+
+# ---- logs that were cut, rotated, or written by several ------------------------------------------------------------
+
+
+@BOTH
+def test_a_log_cut_in_mid_line_at_both_ends_gives_what_it_has(name: str) -> None:
+    facts = formats.read([LOGS[name][30:-10]]).facts
+    assert facts.format == name
+    assert (facts.lines.understood, facts.lines.unknown) == (2, 2)
+    assert told(facts) == [(90, 7)]
+    assert {"log-cut-at-front"} <= {one.code for one in facts.doubts}
+
+
+@BOTH
+def test_line_ends_colours_and_holes_change_nothing(name: str) -> None:
+    plain = formats.read([LOGS[name]]).facts
+    coloured = LOGS[name].replace(b": ", b": \x1b[36m", 1).replace(b"\n", b"\x1b[0m\n")
+    for data in (LOGS[name].replace(b"\n", b"\r\n"), bytes(4_096) + LOGS[name], coloured, LOGS[name][:-1]):
+        facts = formats.read([data], name).facts
+        assert (told(facts), counted(facts), facts.doubts) == (told(plain), counted(plain), plain.doubts)
+
+
+@BOTH
+def test_a_log_rotated_in_mid_line_goes_on_with_the_next_file(name: str) -> None:
+    # What a tail reads: the old file up to where it was cut, then the new one from its beginning.
+    reader = formats.by_name(name).reader()
+    reader.feed(LOGS[name][:-30])
+    assert reader.open_requests() == 1
+    reader.feed(b"\n" + LOGS[name].replace(b"task 7", b"task 8").replace(b"0914", b"0915"))
+    facts = reader.close()
+    assert told(facts)[-1] == (90, 7)
+    assert facts.lines.total == 8
+    assert facts.lines.unknown == 1
+    assert sum(new or 0 for new, _ in told(facts)) == 180
+
+
+@BOTH
+def test_a_log_truncated_while_it_is_read_has_a_hole_and_then_goes_on(name: str) -> None:
+    # Without O_APPEND the server goes on at its old offset: the file has NUL bytes up to there.
+    reader = formats.by_name(name).reader()
+    reader.feed(LOGS[name])
+    reader.feed(bytes(len(LOGS[name])) + LOGS[name].replace(b"task 7", b"task 8").replace(b"0914", b"0915"))
+    facts = reader.close()
+    assert (told(facts), facts.lines.unknown) == ([(90, 7), (90, 7)], 0)
+    assert dict(facts.requests[1].proofs)["t_end"].offset > 2 * len(LOGS[name])
+
+
+# ---- markers -------------------------------------------------------------------------------------------------------
+
+
+def mark(action: str, segment: str, second: int) -> bytes:
+    return markers.render(action, segment, "r1", "a", (1_790_000_000 + second) * 1_000_000_000) + b"\n"
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("lines", "codes"),
+    [
+        ([("begin", "s1", 1)], ["segment-without-end"]),
+        ([("end", "s1", 1)], ["segment-end-without-begin"]),
+        ([("begin", "s1", 1), ("begin", "s2", 2), ("end", "s2", 3), ("end", "s1", 4)], ["segments-overlap"]),
+        ([("begin", "s1", 1), ("end", "s1", 2), ("begin", "s1", 3), ("end", "s1", 4)], ["duplicate-segment"] * 2),
+    ],
+)
+def test_markers_that_are_not_sound_are_read_and_told(
+    name: str, lines: list[tuple[str, str, int]], codes: list[str]
+) -> None:
+    facts = formats.read([LOGS[name] + b"".join(mark(*line) for line in lines) + NGINX]).facts
+    assert (facts.lines.markers, facts.lines.unknown) == (len(lines), 1)
+    assert [one.code for one in segments_of(facts.markers)[1]] == codes
+
+
+# ---- very many -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("ds4", b"0914 12:00:00 ds4-server: failed to listen on 127.0.0.1:8000: in use\n"),
+        ("llamacpp", b"0.01.200.000 E srv  update_slots: failed to decode the batch\n"),
+    ],
+)
+def test_of_very_many_suspect_lines_the_first_are_kept_and_the_others_counted(name: str, line: bytes) -> None:
+    facts = formats.read([line * (MOST_SUSPECTS + 3)], name).facts
+    assert (len(facts.suspects), facts.lines.understood) == (MOST_SUSPECTS, MOST_SUSPECTS + 3)
+    (doubt,) = [one for one in facts.doubts if one.code == "left-out"]
+    assert doubt.message.endswith("(and 2 more such lines)")
+
+
+@BOTH
+def test_more_requests_than_are_kept_as_objects_come_back_in_order(name: str) -> None:
+    count = FEW + 600
+    if name == "ds4":
+        data = b"".join(
+            b"0914 %02d:%02d:%02d ds4-server: chat ctx=0..%d:%d prompt start\n"
+            % (n // 3600, n // 60 % 60, n % 60, n, n)
+            + b"0914 %02d:%02d:%02d ds4-server: chat ctx=0..%d:%d prompt done 0.100s\n"
+            % (n // 3600, n // 60 % 60, n % 60, n, n)
+            + b"0914 %02d:%02d:%02d ds4-server: chat ctx=0..%d:%d gen=0 finish=stop 0.200s\n"
+            % (n // 3600, n // 60 % 60, n % 60, n, n)
+            for n in range(count)
+        )
+    else:
+        data = b"".join(
+            LLAMA.replace(b"task 7", b"task %d" % n).replace(b"96,", b"%d," % (96 + n)) for n in range(count)
+        )
+    facts = formats.read(pieces(data, 1 << 20)).facts
+    assert len(facts.requests) == count
+    prompts = [one.prompt_tokens for one in facts.requests]
+    assert prompts == [n if name == "ds4" else 90 + n for n in range(count)]
