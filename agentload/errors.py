@@ -45,6 +45,12 @@ class SandboxError(AgentloadError):
     """No sandbox works on this machine, and running without one was not allowed."""
 
 
+class InterruptionError(AgentloadError):
+    """A signal ended it before anything ran: there is nothing to account for."""
+
+    exit_code = 130  # as a shell gives for SIGINT
+
+
 class ToolError(AgentloadError):
     """A tool call of an agent failed; its text is what the model reads."""
 

@@ -17,7 +17,8 @@ How a request can fail (`Completion.error`, one line; the first words are stable
 * `not an event stream`: HTML, plain JSON or a compressed body;
 * `server error`, `bad event`: from inside the stream; also finish_reason "error";
 * `unfinished answer`: the stream ended properly, but the server never said finish_reason;
-* `context overflow: ...`: before any of these, when the server says that the prompt does not fit.
+* `context overflow: ...`: before any of these, when the server says that the prompt does not fit;
+* `cut off`: at the call's own `until_ns`, which is no failure of the server.
 
 A stream that ends properly after a finish_reason but without [DONE] is whole, with a note; so is one whose connection
 breaks after [DONE]. One that breaks between the two is an error: its usage may be lost.
@@ -34,10 +35,11 @@ import openai
 
 from agentload.agents.answer import SERVER_SAID, Answer, explain, one_line
 from agentload.agents.connection import Exchange
+from agentload.agents.deadline import cut_at
 from agentload.agents.sse import Event, SseParser
 from agentload.agents.transport import EXCHANGE, StampingTransport
 from agentload.core.ports import Clock
-from agentload.core.records import ChatCall, Completion
+from agentload.core.records import CUT_OFF, ChatCall, Completion
 from agentload.errors import EndpointError, UsageError
 
 CONNECTION_FAILED: Final = "connection failed"
@@ -188,6 +190,7 @@ class OpenAITransport:
         self._clock = clock
         self._model = model
         self._keep_raw = keep_raw
+        self._open: dict[str, Exchange] = {}
         transport = StampingTransport(clock, ssl_context=ssl_context, keepalive_s=keepalive_s)
         self._client = _client(base_url, api_key, timeout, transport)
 
@@ -206,18 +209,30 @@ class OpenAITransport:
     async def complete(self, call: ChatCall) -> Completion:
         """Send `call` once. A failed request is a `Completion` with `error` set; cancelling closes its connection.
 
+        So does `call.until_ns`, and then the answer so far is given back. One that was whole by then is not cut off.
+
         Raises:
             UsageError: `call.extra` holds a parameter that is set here.
         """
         body = await encode_body(self._model, call)
         exchange = Exchange(end_marks=_END_MARKS)
         started = self._clock.now_ns()
-        failure = await self._exchange(exchange, body)
+        failure = None
+        self._open[call.request] = exchange
+        try:
+            async with cut_at(self._clock, call.until_ns) as scope:
+                failure = await self._exchange(exchange, body)
+        finally:
+            del self._open[call.request]
         ended = exchange.t_end if exchange.t_end is not None else self._clock.now_ns()
         parser, answer = SseParser(), Answer()
         if failure is None:
             await _read(exchange, parser, answer)
-            failure = _verdict(exchange, answer)
+            if not scope.cancelled_caught:
+                failure = _verdict(exchange, answer)
+            elif answer.t_done is None:
+                came = sum(map(len, exchange.pieces))
+                failure = f"{CUT_OFF}: its time was over after {came} bytes of the answer's body"
         calls = answer.tool_calls(call.request)
         return Completion(
             request=call.request,
@@ -247,6 +262,22 @@ class OpenAITransport:
             raw_request=body if self._keep_raw else None,
             raw_answer=b"".join(exchange.pieces) if self._keep_raw else None,
         )
+
+    def decodes(self, request: str) -> bool:
+        """Whether the answer to `request` is coming in: cheap, for a look now and then; False when it is not open.
+
+        The first event of a stream carries a role and no token, so it takes two. Where a server sends both in one
+        piece, or progress while it prefills, this is a guess.
+        """
+        exchange = self._open.get(request)
+        if exchange is None:
+            return False
+        events = 0
+        for piece in exchange.pieces:
+            events += piece.count(b"data:")
+            if events > 1:
+                return True
+        return False
 
     async def _exchange(self, exchange: Exchange, body: bytes) -> str | None:
         """Send `body` and wait for the answer's end; what went wrong before there was a stream to read."""

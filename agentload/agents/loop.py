@@ -3,17 +3,21 @@
 History is linear: a message once sent is never changed, so that what is saved is what the model saw. One tool call a
 turn: further calls of the same answer are neither run nor kept in the history, which keeps requests = tool calls +
 answers. A failed request is an event; the agent's own retry is a new request.
+
+The wall time is a bound, not a wish: at its end the request in flight is cut off, a tool that runs is killed, and the
+agent has ended. The other limits ask for a final answer first.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any, Final
 
 from agentload.agents.actions import Actions, arguments_of
+from agentload.agents.deadline import cut_at
+from agentload.agents.outcome import AgentLimits, Doing, End, Outcome, Sampling, request_done_fields
+from agentload.agents.tools.output import cap
 from agentload.core.ports import Clock, EventSink, Tool, Transport
-from agentload.core.records import ChatCall, Completion, ToolCall, ToolResult
+from agentload.core.records import CUT_OFF, ChatCall, Completion, ToolCall, ToolResult
 
 SYSTEM: Final = (
     "You are a coding agent. You read a Rust repository and answer a question about it. "
@@ -24,6 +28,7 @@ NUDGE: Final = "You have not looked at enough of the code yet."
 
 REPEATED: Final = "[You made this very call before.]"
 FRESH: Final = "You have not read these yet:"
+KILLED: Final = "[killed: the agent's time was over]"
 
 _FRESH_PATHS: Final = 12
 _HOTTER: Final = 0.2
@@ -31,74 +36,6 @@ _CAP_BYTES: Final = 50_000  # of one tool result (design, section 6)
 _LEAST_CAP_BYTES: Final = 400
 _BYTES_PER_TOKEN: Final = 3.0  # of numbered Rust source; low, so that an estimate errs towards fitting
 _RETRY_AFTER_NS: Final = 1_000_000_000
-
-
-class End(StrEnum):
-    """How an agent ended."""
-
-    ANSWERED = "answered"  # by its own decision
-    WRAPPED_UP = "wrapped_up"  # it was asked for its final answer at a limit, and gave one
-    NO_ANSWER = "no_answer"  # asked for it, it called a tool instead
-    CONTEXT = "context"  # the context was full
-    WALL_TIME = "wall_time"
-    FAILED = "failed"  # requests failed, one after the other
-    CANCELLED = "cancelled"
-
-
-@dataclass(frozen=True, slots=True)
-class AgentLimits:
-    """What an agent may use, and what it should do at least. Tokens are the server's, from `usage`."""
-
-    turns: int = 100  # requests, failed ones included
-    tool_calls: int = 82
-    wall_s: float = 3600.0
-    context_tokens: int = 180_000  # prompt + answer of any request
-    answer_tokens: int = 4096  # max_tokens of a request
-    final_tokens: int = 8192  # and of the final answer
-    min_tool_calls: int = 6
-    min_growth_tokens: int = 3000
-    nudges: int = 2  # how often an answer that comes too early is sent back
-    resample: bool = False  # then leave it out of the history and ask again with another seed, instead of a message
-    failures: int = 3  # this many failed requests in a row end the agent
-    stop_at_minimum: bool = False  # ask for the final answer as soon as the least work is done
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What came of an agent's work."""
-
-    agent: str
-    task: str
-    end: End = End.CANCELLED
-    why: str | None = None
-    answer: str = ""
-    requests: int = 0
-    failed_requests: int = 0
-    answers: int = 0  # turns without a tool call, nudged ones included
-    nudges: int = 0
-    tool_calls: int = 0  # run
-    calls_not_run: int = 0  # further calls of an answer, and calls instead of the final answer
-    failed_calls: int = 0  # of the calls run, those whose result was not ok
-    repeated_calls: int = 0  # of the calls run, those equal to an earlier one in name and arguments
-    first_prompt_tokens: int | None = None
-    last_context_tokens: int | None = None  # prompt + answer of the last request with usage
-    paths_read: list[str] = field(default_factory=list)
-
-    @property
-    def growth_tokens(self) -> int | None:
-        """By how much its context grew from the first prompt; None when the server reports no usage."""
-        if self.first_prompt_tokens is None or self.last_context_tokens is None:
-            return None
-        return self.last_context_tokens - self.first_prompt_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """Parameters of every request of a run."""
-
-    seed: int = 0
-    temperature: float | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 class Agent:
@@ -136,7 +73,23 @@ class Agent:
         self._used_tokens = 0
         self._resampled = 0  # early answers in a row, left out of the history
         self._deadline = 0
+        self.doing = Doing.WAITING
+        self.request: str | None = None  # the one in flight
+        self.first_error: tuple[int, str] | None = None  # of its requests: when it ended (ns), and why
         self.outcome = Outcome(name, task)
+
+    @property
+    def context_tokens(self) -> int:
+        """How many tokens its context holds: by the last usage, and what came since by estimate."""
+        return self._used_tokens
+
+    @property
+    def too_little(self) -> bool:
+        """Whether it has done less than the least work that counts; growth that is not known does not count."""
+        growth = self.outcome.growth_tokens
+        return self.outcome.tool_calls < self._limits.min_tool_calls or (
+            growth is not None and growth < self._limits.min_growth_tokens
+        )
 
     def output_limit(self) -> int:
         """Most bytes that the next tool result may have: an equal share of the context left, at most 50 kB."""
@@ -148,6 +101,12 @@ class Agent:
 
     async def work(self, tools: Sequence[Tool]) -> Outcome:
         """Work until an answer or a limit; the outcome is also in `self.outcome`, whole after a cancellation too."""
+        try:
+            return await self._work(tools)
+        finally:
+            self.doing, self.request = Doing.DONE, None
+
+    async def _work(self, tools: Sequence[Tool]) -> Outcome:
         self._tools = {tool.name: tool for tool in tools}
         self._deadline = self._clock.now_ns() + int(self._limits.wall_s * 1e9)
         request_tools = self._actions.request_tools(tools)
@@ -157,43 +116,66 @@ class Agent:
         self._add({"role": "user", "content": self._prompt.strip()})
         failures = 0
         finishing: End | None = None
-        while self.outcome.requests < self._limits.turns + (finishing is not None):
+        while self._clock.now_ns() < self._deadline:
             completion = await self._ask(request_tools, final=finishing is not None)
             if completion.error is not None:
-                self.outcome.failed_requests += 1
+                if completion.error.startswith(CUT_OFF):
+                    return self._out_of_time(completion.error)
                 failures += 1
-                if completion.error.startswith("context overflow"):
-                    return self._end(End.CONTEXT, completion.error)
-                if failures >= self._limits.failures:
-                    return self._end(End.FAILED, completion.error)
-                await self._clock.sleep_until(self._clock.now_ns() + _RETRY_AFTER_NS)
-                continue
-            failures = 0
-            message, calls = self._actions.said(completion)
-            if not calls and finishing is None and self._too_little() and self.outcome.nudges < self._limits.nudges:
-                self.outcome.answers += 1
-                self.outcome.nudges += 1
-                self._resampled += self._limits.resample
-                if not self._limits.resample:
+                if self._is_last(failures, completion.error, finishing):
+                    return self.outcome
+                await self._pause()
+            else:
+                failures = 0
+                message, calls = self._actions.said(completion)
+                if not calls and finishing is None and self.too_little and self.outcome.nudges < self._limits.nudges:
+                    self._send_back(message)
+                else:
+                    self._resampled = 0
                     self._add(message)
-                    self._add({"role": "user", "content": self._nudge()})
-                continue
-            self._resampled = 0
-            self._add(message)
-            if not calls:
-                self.outcome.answers += 1
-                self.outcome.answer = completion.content
-                return self._end(finishing or End.ANSWERED, None)
-            # A JSON action is in the text: the answer's own list of calls is empty then.
-            self.outcome.calls_not_run += max(0, len(completion.tool_calls) - len(calls))
-            if finishing is not None:
-                self.outcome.calls_not_run += len(calls)
-                return self._end(End.NO_ANSWER, f"asked for its final answer, it called {calls[0].name}")
-            await self._run(calls[0], completion.turn)
-            finishing = self._time_to_finish()
-            if finishing is not None:
+                    # A JSON action is in the text: the answer's own list of calls is empty then.
+                    self.outcome.calls_not_run += max(0, len(completion.tool_calls) - len(calls))
+                    if not calls:
+                        self.outcome.answers += 1
+                        self.outcome.answer = completion.content
+                        return self._end(finishing or End.ANSWERED, None)
+                    if finishing is not None:
+                        self.outcome.calls_not_run += len(calls)
+                        return self._end(End.NO_ANSWER, f"asked for its final answer, it called {calls[0].name}")
+                    if not await self._run(calls[0], completion.turn):
+                        return self._out_of_time(f"{CUT_OFF}: its time was over while {calls[0].name} ran")
+            if finishing is None and (finishing := self._time_to_finish()) is not None:
                 self._add({"role": "user", "content": FINISH})
-        return self._end(End.NO_ANSWER, f"{self._limits.turns} turns were used up")
+        return self._out_of_time("its time was over between two requests")
+
+    def _is_last(self, failures: int, error: str, finishing: End | None) -> bool:
+        """Whether a failed request ends the agent; the outcome says how then."""
+        if error.startswith("context overflow"):
+            self._end(End.CONTEXT, error)
+        elif failures >= self._limits.failures:
+            self._end(End.FAILED, error)
+        elif finishing is not None and self.outcome.requests > self._limits.turns:
+            self._end(End.NO_ANSWER, f"{self._limits.turns} turns were used up, and its final answer failed: {error}")
+        else:
+            return False
+        return True
+
+    async def _pause(self) -> None:
+        self.doing = Doing.PAUSE
+        await self._clock.sleep_until(min(self._clock.now_ns() + _RETRY_AFTER_NS, self._deadline))
+
+    def _send_back(self, message: dict[str, Any]) -> None:
+        """An answer that came too early: say so, or leave it out and ask again."""
+        self.outcome.answers += 1
+        self.outcome.nudges += 1
+        self._resampled += self._limits.resample
+        if not self._limits.resample:
+            self._add(message)
+            if self._time_to_finish() is None:  # otherwise its final answer is asked for instead
+                self._add({"role": "user", "content": self._nudge()})
+
+    def _out_of_time(self, what: str) -> Outcome:
+        return self._end(End.OUT_OF_TIME, f"{what} ({self._limits.wall_s:g} s)")
 
     def _end(self, end: End, why: str | None) -> Outcome:
         self.outcome.end, self.outcome.why = end, why
@@ -203,19 +185,11 @@ class Agent:
         self._messages.append(message)
         self._history.emit("message", self._clock.now_ns(), number=len(self._messages), message=message)
 
-    def _too_little(self) -> bool:
-        growth = self.outcome.growth_tokens
-        return self.outcome.tool_calls < self._limits.min_tool_calls or (
-            growth is not None and growth < self._limits.min_growth_tokens
-        )
-
     def _time_to_finish(self) -> End | None:
         limits, outcome = self._limits, self.outcome
-        if self._clock.now_ns() >= self._deadline:
-            return End.WALL_TIME
         if self._used_tokens + limits.answer_tokens + limits.final_tokens >= limits.context_tokens:
             return End.CONTEXT
-        at_minimum = limits.stop_at_minimum and not self._too_little()
+        at_minimum = limits.stop_at_minimum and not self.too_little
         if at_minimum or outcome.tool_calls >= limits.tool_calls or outcome.requests >= limits.turns:
             return End.WRAPPED_UP
         return None
@@ -229,12 +203,13 @@ class Agent:
             turn=turn,
             messages=tuple(self._messages),
             tools=request_tools,
-            tool_choice="none" if final and request_tools else None,
+            tool_choice="none" if final and request_tools and self._limits.final_without_tools else None,
             max_tokens=self._limits.final_tokens if final else self._limits.answer_tokens,
             # The same seed would let a small model repeat itself to the letter.
             seed=self._sampling.seed * 1000 + turn,
             temperature=self._temperature(),
             extra=self._actions.parameters() | self._sampling.extra,
+            until_ns=self._deadline,
         )
         sent = {
             "request": call.request,
@@ -250,8 +225,15 @@ class Agent:
         now = self._clock.now_ns()
         self._history.emit("request", now, **sent)
         self._events.emit("request_sent", now, request=call.request, agent=self.name, turn=turn)
+        self.doing, self.request = Doing.REQUEST, call.request
         completion = await self._transport.complete(call)
+        self.request = None
         self._record(completion)
+        if completion.error is not None:
+            cut = completion.error.startswith(CUT_OFF)
+            self.outcome.cut_requests += cut
+            self.outcome.failed_requests += not cut
+            self.first_error = self.first_error or (completion.t_done, completion.error)
         usage = completion.usage
         if usage is not None and usage.prompt_tokens is not None and usage.completion_tokens is not None:
             self._used_tokens = usage.prompt_tokens + usage.completion_tokens
@@ -290,24 +272,29 @@ class Agent:
             error=completion.error,
         )
 
-    async def _run(self, call: ToolCall, turn: int) -> None:
-        result = await self._run_one(call, turn)
+    async def _run(self, call: ToolCall, turn: int) -> bool:
+        """Run a call and add its result; False: it was killed at the end of the agent's time."""
+        result, whole = await self._run_one(call, turn)
         self._add(self._actions.result(call, result.text))
         # Until the next usage, what was just added counts by estimate.
         self._used_tokens += int(len(result.text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
+        return whole
 
-    async def _run_one(self, call: ToolCall, turn: int) -> ToolResult:
+    async def _run_one(self, call: ToolCall, turn: int) -> tuple[ToolResult, bool]:
         outcome = self.outcome
         outcome.tool_calls += 1
         repeated = (call.name, call.arguments) in self._seen
         self._seen.add((call.name, call.arguments))
         who = {"agent": self.name, "turn": turn, "call": call.id, "tool": call.name}
+        self.doing = Doing.TOOL
+        limit_bytes = self.output_limit()
         self._events.emit("tool_started", self._clock.now_ns(), **who)
-        result = await self._call(call)
+        result = ToolResult(ok=False, text=KILLED, detail={"ended": "out of time"})  # unless it ends before
+        async with cut_at(self._clock, self._deadline) as scope:
+            result = self._with_notes(await self._call(call), limit_bytes, repeated=repeated)
+        whole = not scope.cancelled_caught
         outcome.repeated_calls += repeated
         outcome.failed_calls += not result.ok
-        if notes := self._notes(result, repeated=repeated):
-            result = replace(result, text=f"{result.text}\n{notes}")
         if result.ok and isinstance(path := result.detail.get("path"), str):
             outcome.paths_read.append(path)
         self._events.emit(
@@ -319,7 +306,16 @@ class Agent:
             truncated=result.truncated,
             detail=result.detail,
         )
-        return result
+        return result, whole
+
+    def _with_notes(self, result: ToolResult, limit_bytes: int, *, repeated: bool) -> ToolResult:
+        """Add what a model is told that repeats or fails a call: within the cap, of which it takes half at most."""
+        notes = cap(self._notes(result, repeated=repeated), limit_bytes // 2)
+        if not notes:
+            return result
+        room = limit_bytes - len(notes.encode("utf-8", "replace")) - 1
+        text = cap(result.text, room)
+        return replace(result, text=f"{text}\n{notes}", truncated=result.truncated or text != result.text)
 
     def _unread(self) -> list[str]:
         """Known paths not read yet: those that the task names first, then the others, each in its order."""
@@ -348,55 +344,3 @@ class Agent:
                 ok=False, text=f"{call.name}: expected arguments as a JSON object, got {call.arguments[:80]!r}"
             )
         return await tool.call(arguments)
-
-
-def request_done_fields(completion: Completion) -> dict[str, Any]:
-    """Return what a `request_done` event holds besides its time and who sent it: times in Unix ns, null as it came."""
-    usage, timings = completion.usage, completion.timings
-    return {
-        "t_sent": completion.t_sent,
-        "t_first_byte": completion.t_first_byte,
-        "t_first_token": completion.t_first_token,
-        "status": completion.status,
-        "finish": completion.finish,
-        "error": completion.error,
-        "server_id": completion.server_id,
-        "model": completion.model,
-        "chunk_ns": list(completion.chunk_ns),
-        "chunks_without_token": _without_token(completion),
-        "comments": completion.comments,
-        "tool_call_ids": [call.id for call in completion.tool_calls],
-        "usage": None
-        if usage is None
-        else {
-            "prompt_tokens": usage.prompt_tokens,
-            "completion_tokens": usage.completion_tokens,
-            "cached_tokens": usage.cached_tokens,
-            "reasoning_tokens": usage.reasoning_tokens,
-        },
-        "timings": None
-        if timings is None
-        else {
-            "cached_tokens": timings.cached_tokens,
-            "prompt_tokens": timings.prompt_tokens,
-            "prompt_ms": timings.prompt_ms,
-            "decoded_tokens": timings.decoded_tokens,
-            "decode_ms": timings.decode_ms,
-        },
-        "notes": list(completion.notes),
-    }
-
-
-def _without_token(completion: Completion) -> list[int]:
-    """Indices into `chunk_ns` of the events that carry no token (role, finish, usage, progress).
-
-    Events that came in one piece have one stamp: of those, as many are left out as carry a token.
-    """
-    tokens = Counter(completion.token_ns)
-    without = []
-    for index, stamp in enumerate(completion.chunk_ns):
-        if tokens[stamp] > 0:
-            tokens[stamp] -= 1
-        else:
-            without.append(index)
-    return without

@@ -28,7 +28,7 @@ import sys
 
 NOBODY = 65534
 FAILED = 125
-_SIGKILL = 9  # importing signal would cost 3 ms, for its enums
+_SIGKILL, _SIGPIPE, _SIGXFSZ = 9, 13, 25  # importing signal would cost 3 ms, for its enums
 
 _CLONE_NAMESPACES = 0x10000000 | 0x00020000 | 0x40000000 | 0x20000000 | 0x08000000 | 0x04000000 | 0x02000000
 #                   user         mount        network      pid          ipc          uts          cgroup
@@ -266,6 +266,9 @@ def _init(options: _Options, *, become_nobody: bool) -> int:
     os.write(options.status, f"landlock {abi} proc {int(has_proc)} own-id {int(become_nobody)}\n".encode())
     child = os.fork()
     if child == 0:
+        # Python ignores these two, and a program inherits that: `sort | head` would print "Broken pipe", now and then.
+        for number in (_SIGPIPE, _SIGXFSZ):
+            _libc.signal(number, None)
         # An absolute path: execvp would import a module, which is out of reach by now.
         os.execv(options.command[0], options.command)  # noqa: S606 - the command line is a shell's already
     os.close(options.status)

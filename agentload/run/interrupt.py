@@ -1,12 +1,15 @@
-"""How does a run end early: at a signal, and at the first error of several tasks?"""
+"""How does a run end early: at a signal, at a second one, and at the first error of several tasks?"""
 
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
 
 from agentload.errors import AgentloadError
+
+INTERRUPTED = "interrupted: stopping; again to stop at once"
+AT_ONCE = "interrupted again: stopping at once"
 
 
 def first_of_ours(group: BaseExceptionGroup[BaseException]) -> AgentloadError | None:
@@ -19,20 +22,66 @@ def first_of_ours(group: BaseExceptionGroup[BaseException]) -> AgentloadError | 
     return None
 
 
+def first_leaf(error: BaseException) -> BaseException:
+    """Return the first error in a group that is none itself; any other error as it is."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+class Interruption:
+    """What signals have asked for so far."""
+
+    def __init__(self) -> None:
+        self.asked = False  # to stop
+        self.hurried = False  # to stop at once
+        self._hurries: list[Callable[[], None]] = []
+
+    def on_hurry(self, act: Callable[[], None]) -> None:
+        """Have `act` called at the second signal; now, when it has come."""
+        if self.hurried:
+            act()
+        else:
+            self._hurries.append(act)
+
+    def hurry(self) -> None:
+        """The second signal."""
+        self.hurried = True
+        acts, self._hurries = self._hurries, []
+        for act in acts:
+            act()
+
+
 @asynccontextmanager
-async def interruptible() -> AsyncIterator[anyio.Event]:
-    """Cancel the block at the first SIGINT, SIGTERM or SIGHUP (a closed terminal), quietly; the event tells."""
-    hit = anyio.Event()
+async def interruptible(say: Callable[[str], None]) -> AsyncIterator[Interruption]:
+    """Cancel the block, quietly, at the first SIGINT, SIGTERM or SIGHUP (a closed terminal); one line is said.
+
+    At the second one, what `Interruption.on_hurry` was given is called. Further ones change nothing: what is left to do
+    then is to write down how the run ended.
+    """
+    found = Interruption()
 
     async def listen(scope: anyio.CancelScope) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            listening.set()
             async for _ in signals:
-                break
-        hit.set()
-        scope.cancel()
+                if not found.asked:
+                    found.asked = True
+                    scope.cancel()
+                    say(INTERRUPTED)
+                elif not found.hurried:
+                    found.hurry()
+                    say(AT_ONCE)
 
-    async with anyio.create_task_group() as group:
-        with anyio.CancelScope() as scope:
-            group.start_soon(listen, scope)
-            yield hit
-        group.cancel_scope.cancel()
+    listening = anyio.Event()
+    try:
+        async with anyio.create_task_group() as group:
+            with anyio.CancelScope() as scope:
+                group.start_soon(listen, scope)
+                await listening.wait()
+                yield found
+            group.cancel_scope.cancel()
+    except BaseExceptionGroup as errors:  # those of the block, since the listener has none
+        if len(errors.exceptions) > 1:
+            raise
+        raise errors.exceptions[0] from None

@@ -19,9 +19,9 @@ def obtain_corpus(
     assert scenario.corpus is not None
     corpus = corpora.load(scenario.corpus)
     cache = default_cache_dir(env)
-    if not workspace.repository_path(corpus, cache).is_dir():
+    if not workspace.is_imported(corpus, cache):
         say(f"corpus: fetching {corpus.name} from the package index")
-    return workspace.obtain(corpus, cache, IndexSettings.from_environment(env))
+    return workspace.obtain(corpus, cache, IndexSettings.from_environment(env), say=say)
 
 
 def choose_tasks(scenario: Scenario) -> tuple[Task, ...]:

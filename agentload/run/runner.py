@@ -5,61 +5,60 @@ begin marker, the agents `stagger_s` apart, the end marker once the log shows no
 evidence only: what it amounts to is analysis.account's work.
 """
 
-import gc
-import os
-import platform
-import sys
-import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
 import anyio
-import psutil
 import tomli_w
 from anyio import to_thread
 
-from agentload.agents import tasks, workspace
-from agentload.agents.actions import Actions, JsonActions, NativeActions
-from agentload.agents.chat import OpenAITransport
-from agentload.agents.loop import Agent, End, Sampling
-from agentload.agents.sandbox import Place, Shell
+from agentload import folders
+from agentload.agents.loop import Agent
+from agentload.agents.outcome import End
+from agentload.agents.sandbox import Shell
 from agentload.agents.sandbox import choose as choose_sandbox
-from agentload.agents.tasks import Task
-from agentload.agents.tools.bash import BashTool
-from agentload.agents.tools.read import ReadTool
-from agentload.artifacts import rundir, schemas
-from agentload.artifacts.jsonlines import JsonLinesWriter
-from agentload.artifacts.rundir import EventLog, Manifest, RunDir, Status
-from agentload.clock import SystemClock
-from agentload.core import markers
-from agentload.core.ports import Tool, Transport
-from agentload.errors import AgentloadError, InputError
-from agentload.run.interrupt import first_of_ours, interruptible
-from agentload.run.plan import choose_tasks, obtain_corpus, paths_of
-from agentload.run.scenario import Scenario, resolve
-from agentload.run.serving import Served, Session, check, choose, must_run, serve
-from agentload.servers.sampler import sampled
+from agentload.artifacts import rundir
+from agentload.artifacts.rundir import EventLog, RunDir, Status
+from agentload.core.records import Doubt
+from agentload.errors import AgentloadError, ArtifactError, InterruptionError
+from agentload.run import progress
+from agentload.run.interrupt import Interruption, first_leaf, first_of_ours, interruptible
+from agentload.run.plan import choose_tasks, obtain_corpus
+from agentload.run.record import Record
+from agentload.run.scenario import Limits, Scenario, resolve
+from agentload.run.serving import Session, check, choose
+from agentload.run.twinned import TwinWorld
+from agentload.run.waiting import abandonable
+from agentload.run.work import Work
+from agentload.run.world import RealWorld, World
+from agentload.servers.family import Family
+from agentload.servers.watchdog import Watchdog
 
-_END_WAIT_NS: Final = 10_000_000_000  # for open requests in the log, before the end marker (PROTOCOL 1.8)
-_END_POLL_NS: Final = 100_000_000
-_PACKAGES: Final = ("agentload", "openai", "httpx2", "httptools", "anyio", "pydantic", "numpy", "polars")
+_CANCELLED: Final = "interrupted by a signal"
 
 
-@dataclass(slots=True)
-class _Work:
-    """One agent with its task and its place."""
+class _Events:
+    """The run's events; it also remembers which server process they tell of, to end it at a second signal."""
 
-    agent: Agent
-    task: Task
-    place: Place
-    tools: list[Tool]
-    planned_ns: int = 0
-    started_ns: int | None = None
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._server: Family | None = None
+
+    def emit(self, kind: str, t_ns: int, **fields: Any) -> None:
+        """Append one event."""
+        if kind == "server_started":
+            self._server = Family(fields["pid"])
+        elif kind == "server_stopped":
+            self._server = None
+        self._log.emit(kind, t_ns, **fields)
+
+    def kill_server(self) -> None:
+        """End it now, whatever it is at; whoever waits for its end goes on."""
+        for process in self._server.running() if self._server is not None else ():
+            process.kill()
 
 
 async def run(
@@ -68,8 +67,11 @@ async def run(
     env: Mapping[str, str],
     say: Callable[[str], None],
     scenario_text: bytes | None = None,
+    *,
+    opened: Callable[[RunDir], None] = lambda _: None,
+    progress_s: float = progress.PERIOD_S,
 ) -> RunDir:
-    """Do one run and return its directory; its manifest says how it ended.
+    """Do one run and return its directory; its manifest says how it ended, also when a signal ended it.
 
     Args:
         scenario: what to run; unresolved.
@@ -77,308 +79,144 @@ async def run(
         env: the environment: OPENAI_BASE_URL, OPENAI_API_KEY, cache and index settings.
         say: takes one line for the person at the terminal.
         scenario_text: the user's own scenario file, kept verbatim; None: it is written from `scenario`.
+        opened: takes the run directory as soon as there is one: it stays when the run fails.
+        progress_s: how often a line is said of what the agents are at.
 
     Raises:
-        AgentloadError: something failed before the first request (no run directory then, unless the server had been
-            started), or the run itself failed; the manifest has the reason.
+        AgentloadError: something failed before the first request, or the run itself failed; the manifest has the
+            reason where there is a run directory already. InterruptionError: a signal came before there was one.
     """
+    target: RunDir | None = None
+
+    def keep(made: RunDir) -> None:
+        nonlocal target
+        target = made
+        opened(made)
+
+    try:
+        async with interruptible(say) as interruption:
+            await _run(scenario, out, env, say, scenario_text, keep, progress_s, interruption)
+    except BaseExceptionGroup as group:
+        ours = first_of_ours(group)
+        if ours is None:
+            raise
+        raise ours from group
+    if target is None:
+        raise InterruptionError("interrupted before anything ran: there is no run directory")
+    return target
+
+
+async def _run(
+    scenario: Scenario,
+    out: Path,
+    env: Mapping[str, str],
+    say: Callable[[str], None],
+    scenario_text: bytes | None,
+    opened: Callable[[RunDir], None],
+    progress_s: float,
+    interruption: Interruption,
+) -> None:
     server, why = choose(scenario.server, env)
     scenario = resolve(scenario.model_copy(update={"server": server}))
     check(server, env)
     say(f"server: {why}")
     sandbox = await to_thread.run_sync(lambda: choose_sandbox(allow_unsafe=scenario.unsafe_no_sandbox))
     say(f"sandbox: {sandbox.describe()}")
-    with tempfile.TemporaryDirectory(prefix="agentload-") as folder:
-        repository = await to_thread.run_sync(obtain_corpus, scenario, Path(folder), env, say)
+    # The watchdog is the outer one: a kill between its goodbye and the folder's removal would leave the folder.
+    with Watchdog(env) as watchdog, folders.temporary("agentload-") as folder:
+        watchdog.remove_on_death(folder)
+        obtain = partial(obtain_corpus, scenario, folder, env, say)
+        if scenario.corpus_path is not None:  # it is written into the folder, which goes
+            repository = await to_thread.run_sync(obtain)
+        else:
+            repository = await abandonable(obtain)
         given = choose_tasks(scenario)
         say(
             f"corpus: {repository.name} at {repository.commit[:12]}"
             + (" (changes in its work tree that are not committed are left out)" if repository.dirty else "")
         )
-        for index, task in enumerate(given):
-            say(f"agent a{index} starts at {index * scenario.stagger_s:g} s: {task.id}, {task.title}")
-        clock = SystemClock()
-        stamp = datetime.fromtimestamp(clock.now_ns() / 1e9, UTC).strftime("%Y-%m-%dT%H%M%SZ")
-        target = rundir.create(out, scenario.name, stamp, uuid4().hex[:4])
-        events = EventLog(target.events_path)
-        session = Session(target, clock, events, env, say, clock.describe)
-        work = _Run(session, scenario, sandbox.describe(), repository, given)
+        for note in repository.notes:
+            say(f"corpus: {note}")
+        world: World = TwinWorld(scenario) if scenario.server.kind == "twin" else RealWorld(scenario)
+        clock = world.clock
+        target = world.directory(out)
+        opened(target)
+        say(f"run directory: {target.path}")
+        record = Record(target, scenario, sandbox.describe(), repository, say, clock.describe)
+        record.open()
+        text = scenario_text if scenario_text is not None else tomli_w.dumps(scenario.dump()).encode()
+        work: Work | None = None
         try:
-            text = scenario_text if scenario_text is not None else tomli_w.dumps(scenario.dump()).encode()
-            rundir.write_atomically(target.scenario_path, text)
-            work.write_manifest("started", None)
-            await work.go(Shell(sandbox), Path(folder), why)
-        finally:
-            events.close()
-    return target
-
-
-class _Run:
-    """The state of one run."""
-
-    def __init__(
-        self,
-        session: Session,
-        scenario: Scenario,
-        sandbox: str,
-        repository: workspace.Repository,
-        given: tuple[Task, ...],
-    ) -> None:
-        self._session = session
-        self._scenario = scenario
-        self._sandbox = sandbox
-        self._repository = repository
-        self._given = given
-        self._work: list[_Work] = []
-        self._served: Served | None = None
-        self._segments: list[dict[str, Any]] = []
-        self._doubts: list[dict[str, str]] = []
-        self._histories: list[EventLog] = []
-        self.markers = JsonLinesWriter(session.run.markers_path, schemas.MARKERS)
-
-    async def go(self, shell: Shell, folder: Path, why: str) -> None:
-        """Start the server, let the agents work, and write down how it ended."""
-        status: Status = "error"
-        reason: str | None = "the run was broken off"
-        session, scenario = self._session, self._scenario
-        try:
-            async with (
-                interruptible() as interrupted,
-                serve(scenario.server, why, scenario.agents, session) as served,
-                OpenAITransport(served.base_url, served.model, session.clock, api_key=served.api_key) as transport,
-            ):
-                self._served = served
-                session.say(f"endpoint: {served.base_url}, model {served.model}")
-                if served.attached is not None and served.attached.refusal is not None:
-                    self._doubt("sidecar-markers", served.attached.refusal, "markers are in markers.jsonl only")
-                await self._prepare(shell, folder, transport)
-                await self._measure(served)
-            status, reason = self._verdict()
-            if interrupted.is_set():
-                status, reason = "cancelled", "interrupted by a signal"
-        except AgentloadError as error:
-            reason = str(error)
-            raise
-        except BaseExceptionGroup as group:
-            ours = first_of_ours(group)
-            if ours is None:
-                raise
-            reason = str(ours)
-            raise ours from group
-        finally:
-            for history in self._histories:
-                history.close()
-            self.markers.close()
-            self.write_manifest(status, reason)
-
-    async def _prepare(self, shell: Shell, folder: Path, transport: Transport) -> None:
-        scenario, session = self._scenario, self._session
-        assert scenario.limits is not None
-        limits = scenario.limits.for_agents()
-
-        def checkouts() -> list[Path]:
-            return [
-                workspace.checkout(self._repository.path, self._repository.commit, folder / f"a{index}" / "repo")
-                for index in range(scenario.agents)
-            ]
-
-        for index, (checkout, task) in enumerate(zip(await to_thread.run_sync(checkouts), self._given, strict=True)):
-            name = f"a{index}"
-            path = session.run.messages_path(name)
-            path.parent.mkdir()
-            history = EventLog(path, schemas.MESSAGES)
-            self._histories.append(history)
-            actions: Actions = NativeActions() if scenario.protocol == "native" else JsonActions()
-            known = paths_of(checkout) if scenario.known_paths else None
-            agent = Agent(
-                name,
-                task.id,
-                task.prompt,
-                transport=transport,
-                actions=actions,
-                limits=limits,
-                sampling=Sampling(scenario.seed * 100 + index, scenario.temperature, scenario.request),
-                clock=session.clock,
-                events=session.events,
-                history=history,
-                known_paths=known or (),
-            )
-            scratch = folder / name / "scratch"
-            scratch.mkdir()
-            place = Place(checkout, scratch)
-            tools: list[Tool] = [
-                ReadTool(checkout, agent.output_limit, known_paths=known),
-                BashTool(shell, place, agent.output_limit, hint_chars=scenario.command_chars),
-            ]
-            self._work.append(_Work(agent, task, place, tools))
-
-    async def _measure(self, served: Served) -> None:
-        scenario, session = self._scenario, self._session
-        # A full collection of what start-up allocated took 25-40 ms, which every stream's stamps would wait for.
-        gc.collect()
-        gc.freeze()
-        begin_ns = self._mark(markers.BEGIN)
-        pid = served.process.pid if served.process is not None else None
-        for index, one in enumerate(self._work):
-            one.planned_ns = begin_ns + int(index * scenario.stagger_s * 1e9)
-        try:
-            async with (
-                sampled(pid, session.clock, session.events, scenario.sample_s),
-                anyio.create_task_group() as group,
-            ):
-                for one in self._work:
-                    group.start_soon(self._one, one, served)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self._wait_for_open_requests(served)
-                self._mark(markers.END)
-                gc.unfreeze()
-
-    async def _one(self, one: _Work, served: Served) -> None:
-        session = self._session
-        await session.clock.sleep_until(one.planned_ns)
-        one.started_ns = session.clock.now_ns()
-        session.events.emit(
-            "agent_started", one.started_ns, agent=one.agent.name, task=one.task.id, planned=one.planned_ns
-        )
-        session.say(f"{one.agent.name} started")
-        try:
-            outcome = await one.agent.work(one.tools)
-            must_run(served)
-            session.say(
-                f"{one.agent.name} {outcome.end.value}: {outcome.requests} requests, {outcome.tool_calls} tool calls, "
-                f"context {outcome.last_context_tokens or '?'} tokens" + (f" ({outcome.why})" if outcome.why else "")
-            )
-        finally:
-            session.events.emit(
-                "agent_done", session.clock.now_ns(), agent=one.agent.name, end=one.agent.outcome.end.value
-            )
-
-    def _mark(self, action: str) -> int:
-        """Write a marker into the log, where it can go, and always into markers.jsonl."""
-        session, scenario = self._session, self._scenario
-        assert self._served is not None
-        at_ns = session.clock.now_ns()
-        line = markers.render(action, "s1", session.run.name, scenario.condition, at_ns)
-        where, inode, offset = self._served.write_marker(line)
-        fields = {
-            "action": action,
-            "segment": "s1",
-            "run": session.run.name,
-            "condition": scenario.condition,
-            "t": at_ns,
-            "where": where,
-            "inode": inode,
-            "offset": offset,
-        }
-        self.markers.append(fields)
-        if action == markers.BEGIN:
-            self._segments.append({"segment": "s1", "condition": scenario.condition, "begin": at_ns, "end": None})
-        else:
-            self._segments[-1]["end"] = at_ns
-        session.events.emit("marker_written", at_ns, action=action, segment="s1", where=where)
-        return at_ns
-
-    async def _wait_for_open_requests(self, served: Served) -> None:
-        if served.watch is None:
-            return
-        clock = self._session.clock
-        give_up = clock.now_ns() + _END_WAIT_NS
-        try:
-            left = await to_thread.run_sync(served.watch.open_requests)
-            while left and clock.now_ns() < give_up:
-                await clock.sleep_until(clock.now_ns() + _END_POLL_NS)
-                left = await to_thread.run_sync(served.watch.open_requests)
-        except InputError as error:  # rotated away: what the agents did is worth more than the wait
-            self._doubt("log-gone", str(error), "keep the server's log in place while a run lasts")
-            return
-        if left is None:
-            self._doubt(
-                "unknown-log",
-                "the log's format is not known: open requests at the end were not waited for",
-                "name it with --log-format",
-            )
-        elif left:
-            self._doubt(
-                "open-requests",
-                f"the log still showed {left} open requests 10 s after the agents had ended",
-                "look for other clients of this server, or cancelled requests that it goes on computing",
-            )
-
-    def _doubt(self, code: str, message: str, advice: str) -> None:
-        self._doubts.append({"code": code, "message": message, "advice": advice})
-        self._session.say(f"doubt: {message}; {advice}")
-
-    def _verdict(self) -> tuple[Status, str | None]:
-        bad = [one.agent.outcome for one in self._work if one.agent.outcome.end in (End.FAILED, End.CANCELLED)]
-        if not bad:
-            return "success", None
-        return "partial", "; ".join(f"{one.agent} {one.end.value}: {one.why}" for one in bad)
-
-    def write_manifest(self, status: Status, reason: str | None) -> None:
-        """Replace the manifest with the present state."""
-        session, scenario = self._session, self._scenario
-        served = self._served
-        server: dict[str, Any] = served.describe() if served else {"kind": scenario.server.kind}
-        if served is not None and served.process is not None:
-            server["pump_worst_pause_ns"] = served.process.pump.worst_pause_ns
-            if served.process.pump.failure is not None:
-                status = "partial" if status == "success" else status
-                reason = reason or f"server.log could not be written: {served.process.pump.failure.strerror}"
-        elif served is not None and served.attached is not None and status != "started":
+            with ExitStack() as files:
+                rundir.write_atomically(target.scenario_path, text)
+                log = EventLog(target.events_path)
+                files.callback(log.close)
+                events = _Events(log)
+                interruption.on_hurry(events.kill_server)
+                session = Session(target, clock, events, env, say, clock.describe, watchdog)
+                work = Work(world, session, scenario, record, given, interruption, progress_s)
+                files.callback(work.close)
+                await _go(world, work, session, record, Shell(sandbox), folder, why)
+        except BaseException as error:
+            # A signal's own cancellation is no failure: one to write the manifest is then the first.
+            quiet = isinstance(error, anyio.get_cancelled_exc_class())
             try:
-                server["log_bytes"] = served.attached.copy_to(session.run.server_log)
-            except InputError as error:  # the manifest must be written all the same
-                status = "partial" if status == "success" else status
-                reason = reason or str(error)
-        session.run.write_manifest(
-            Manifest(
-                run=session.run.name,
-                status=status,
-                why=reason,
-                scenario=scenario.dump(),
-                server=server,
-                sandbox=self._sandbox,
-                corpus={
-                    "name": self._repository.name,
-                    "commit": self._repository.commit,
-                    "tree": self._repository.tree,
-                    "dirty": self._repository.dirty,
-                },
-                agents=[_agent_fields(one) for one in self._work],
-                segments=self._segments,
-                host=_host(),
-                versions={"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
-                clock=session.clock_facts(),
-                doubts=self._doubts,
-            )
-        )
+                record.close(*_broken(error, interruption), work.fields() if work is not None else [])
+            except ArtifactError as second:
+                if quiet:
+                    raise
+                say(f"{second}; it still says that the run has started")
+            raise
+        assert scenario.limits is not None
+        record.close(*_verdict(work.agents, scenario.limits), work.fields())
 
 
-def _agent_fields(one: _Work) -> dict[str, Any]:
-    """What the manifest says of an agent: its plan, and what came of it."""
-    outcome = one.agent.outcome
-    fields = asdict(outcome)
-    opened = tasks.opened(one.task, outcome.paths_read)
-    fields |= {
-        "growth_tokens": outcome.growth_tokens,
-        "planned": one.planned_ns,
-        "started": one.started_ns,
-        "paths_read": sorted(set(outcome.paths_read)),
-        "facts_found": list(tasks.score(one.task, outcome.answer)),
-        "facts": [fact.id for fact in one.task.facts],
-        "likely_opened": list(opened.opened),
-        "likely_missed": list(opened.missed),
-    }
-    return fields
+async def _go(world: World, work: Work, session: Session, record: Record, shell: Shell, folder: Path, why: str) -> None:
+    async with world.connect(why, session) as (served, transport):
+        record.served = served
+        session.say(f"endpoint: {served.base_url}, model {served.model}")
+        if served.attached is not None and served.attached.refusal is not None:
+            advice = "markers are in markers.jsonl only"
+            record.doubt(Doubt("sidecar-markers", served.attached.refusal, advice))
+        await work.prepare(shell, folder, transport)
+        await work.measure(served, transport)
 
 
-def _host() -> dict[str, Any]:
-    return {
-        "system": platform.platform(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "load_1m": os.getloadavg()[0],
-        "python": sys.version.split()[0],
-    }
+def _broken(error: BaseException, interruption: Interruption) -> tuple[Status, str]:
+    """How a run ended that `error` broke off."""
+    if interruption.asked:
+        return "cancelled", _CANCELLED
+    ours = error if isinstance(error, AgentloadError) else None
+    if isinstance(error, BaseExceptionGroup):
+        ours = first_of_ours(error)
+    if ours is not None:
+        return "error", str(ours)
+    leaf = first_leaf(error)
+    if isinstance(leaf, anyio.get_cancelled_exc_class()):
+        return "cancelled", "cancelled by whoever had started it"
+    return "error", f"internal error: {type(leaf).__name__}: {leaf}"
+
+
+def _verdict(agents: Sequence[Agent], limits: Limits) -> tuple[Status, str | None]:
+    """How a run ended in which every agent came to an end of its own."""
+    if not any(agent.outcome.answered_requests for agent in agents):
+        errors = [agent.first_error for agent in agents if agent.first_error is not None]
+        return "error", f"no request of any agent was answered: {min(errors)[1] if errors else 'none was sent'}"
+    bad = [flaw for agent in agents if (flaw := _flaw(agent, limits)) is not None]
+    return ("partial", "; ".join(bad)) if bad else ("success", None)
+
+
+def _flaw(agent: Agent, limits: Limits) -> str | None:
+    """Why a run is not whole that had this agent; None when it is."""
+    outcome = agent.outcome
+    why = f": {outcome.why}" if outcome.why else ""
+    if outcome.end in (End.FAILED, End.CANCELLED):
+        return f"{agent.name} {outcome.end.value}{why}"
+    if not agent.too_little:
+        return None
+    growth = "unknown" if outcome.growth_tokens is None else f"{outcome.growth_tokens:,}"
+    return (
+        f"{agent.name} did too little work: {outcome.tool_calls} tool calls (at least {limits.min_tool_calls}), "
+        f"growth of context {growth} tokens (at least {limits.min_growth_tokens:,}); "
+        f"it ended as {outcome.end.value}{why}"
+    )

@@ -3,20 +3,26 @@
 import json
 import re
 import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
-from agentload.agents.loop import AgentLimits
+from agentload.agents.outcome import AgentLimits
 from agentload.errors import InputError, UsageError
+from agentload.run import twin_settings
 
 # /1: first.
 SCHEMA: Final = "agentload.scenario/1"
 
-_STANDARD: Final = AgentLimits()
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
+STANDARD_LIMITS: Final = AgentLimits()
+_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+_PROMPT_TOKENS: Final = 1100  # of the system prompt, the tools and a task: 1,041 to 1,055 measured with SmolLM2
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=0, le=10**12)]
+Positive = Annotated[int, Field(ge=1, le=10**12)]
 Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]  # at most a year
 
 
@@ -25,34 +31,39 @@ class _Model(BaseModel):
 
 
 class Server(_Model):
-    """Which server: the embedded one, one behind an endpoint, or one that agentload starts."""
+    """Which server: the embedded one, one behind an endpoint, one that agentload starts, or a simulated one."""
 
-    kind: Literal["embedded", "endpoint", "launch"] = "embedded"
-    base_url: str | None = None  # http://HOST:PORT/v1; with `launch` it may come from the command's port
-    model: str | None = None  # default: the first of /v1/models
-    launch: str | None = None  # a command, split as a shell splits words; {port} becomes a free port
-    log: str | None = None  # the log file of a running server
-    log_format: str | None = None  # default: detected
+    kind: Literal["embedded", "endpoint", "launch", "twin"] = "embedded"
+    base_url: Text | None = None  # http://HOST:PORT/v1; with `launch` it may come from the command's port
+    model: Text | None = None  # default: the first of /v1/models
+    launch: Text | None = None  # a command, split as a shell splits words; {port} becomes a free port
+    log: Text | None = None  # the log file of a running server
+    log_format: Text | None = None  # default: detected
     args: tuple[str, ...] = ()  # further flags for the embedded server
     ready_s: Seconds = 600.0  # a large model takes minutes to load
     stop_s: Seconds = 600.0  # ds4 may store its KV cache for minutes
+    # Of the twin, the simulated ds4-server:
+    profile: Text | None = None  # what its machine takes for each kind of work
+    set: dict[str, twin_settings.Value] | None = None  # its options by name: twin.options
+    boot: Count | None = None  # number of its start: each draws its own noise
 
 
 class Limits(_Model):
     """An agent's limits: see agents.loop.AgentLimits."""
 
-    turns: Positive = _STANDARD.turns
-    tool_calls: Positive = _STANDARD.tool_calls
-    wall_s: Seconds = _STANDARD.wall_s
-    context_tokens: Positive = _STANDARD.context_tokens
-    answer_tokens: Positive = _STANDARD.answer_tokens
-    final_tokens: Positive = _STANDARD.final_tokens
-    min_tool_calls: Count = _STANDARD.min_tool_calls
-    min_growth_tokens: Count = _STANDARD.min_growth_tokens
-    nudges: Count = _STANDARD.nudges
-    resample: bool = _STANDARD.resample
-    failures: Positive = _STANDARD.failures
-    stop_at_minimum: bool = _STANDARD.stop_at_minimum
+    turns: Positive = STANDARD_LIMITS.turns
+    tool_calls: Positive = STANDARD_LIMITS.tool_calls
+    wall_s: Seconds = STANDARD_LIMITS.wall_s
+    context_tokens: Positive = STANDARD_LIMITS.context_tokens
+    answer_tokens: Positive = STANDARD_LIMITS.answer_tokens
+    final_tokens: Positive = STANDARD_LIMITS.final_tokens
+    min_tool_calls: Count = STANDARD_LIMITS.min_tool_calls
+    min_growth_tokens: Count = STANDARD_LIMITS.min_growth_tokens
+    nudges: Count = STANDARD_LIMITS.nudges
+    resample: bool = STANDARD_LIMITS.resample
+    failures: Positive = STANDARD_LIMITS.failures
+    final_without_tools: bool = STANDARD_LIMITS.final_without_tools
+    stop_at_minimum: bool = STANDARD_LIMITS.stop_at_minimum
 
     def for_agents(self) -> AgentLimits:
         """As the agents take them."""
@@ -71,21 +82,25 @@ EMBEDDED_LIMITS: Final = Limits(
     min_growth_tokens=3000,
     nudges=12,
     resample=True,
+    final_without_tools=True,
     stop_at_minimum=True,
 )
+
+# The protocol's: a context of 262,144 tokens, and so much time that no agent is cut off at the slowest setting.
+TWIN_LIMITS: Final = Limits(wall_s=14_400.0, context_tokens=250_000, tool_calls=30)
 
 
 class Scenario(_Model):
     """One run, all of it. Defaults that depend on the server are filled in by `resolve`."""
 
     schema_: Literal["agentload.scenario/1"] = Field(SCHEMA, alias="schema")
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "run"
+    name: Annotated[str, Field(pattern=_NAME)] = "run"
     condition: str = "default"
     agents: Annotated[int, Field(ge=1, le=1024)] = 3  # each has a checkout and a connection of its own
     stagger_s: Seconds = 15.0
-    seed: Count = 0
-    corpus: str | None = None  # a pinned corpus' name; default: tiny for the embedded server, else standard
-    corpus_path: str | None = None  # the user's own git checkout
+    seed: Annotated[int, Field(ge=0, le=2**53)] = 0
+    corpus: Text | None = None  # a pinned corpus' name; default: tiny for the embedded server, else standard
+    corpus_path: Text | None = None  # the user's own git checkout
     tasks: tuple[str, ...] = ()  # default: all of the corpus
     protocol: Literal["native", "json"] = "native"
     server: Server = Server()
@@ -100,7 +115,7 @@ class Scenario(_Model):
     @model_validator(mode="after")
     def _one_corpus(self) -> "Scenario":
         if self.corpus is not None and self.corpus_path is not None:
-            raise ValueError("expected corpus or corpus_path, there are both")
+            raise ValueError("expected corpus or corpus_path, got both")
         return self
 
     @model_validator(mode="after")
@@ -124,19 +139,12 @@ def resolve(scenario: Scenario) -> Scenario:
         UsageError: the server's fields contradict each other.
     """
     server = scenario.server
-    if server.kind == "endpoint" and server.base_url is None:
-        raise UsageError(
-            "server.base_url: expected a URL such as http://127.0.0.1:8080/v1 for an endpoint, there is none"
-        )
-    if server.kind == "launch" and server.launch is None:
-        raise UsageError("server.launch: expected a command, there is none")
-    if server.log is not None and server.kind != "endpoint":
-        raise UsageError("--server-log is the log of a server that runs already: give its --base-url, not --launch")
-    embedded = server.kind == "embedded"
-    changes: dict[str, Any] = {}
+    _check(server)
+    embedded, twin = server.kind == "embedded", server.kind == "twin"
+    changes: dict[str, Any] = {"server": _twin(scenario)} if twin else {}
     if scenario.corpus is None and scenario.corpus_path is None:
         changes["corpus"] = "tiny" if embedded else "standard"
-    changes["limits"] = _limits(scenario.limits, embedded=embedded)
+    changes["limits"] = _limits(scenario.limits, EMBEDDED_LIMITS if embedded else TWIN_LIMITS if twin else Limits())
     if scenario.temperature is None and embedded:
         changes["temperature"] = 0.5
     if scenario.known_paths is None:
@@ -146,14 +154,65 @@ def resolve(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update=changes)
 
 
-def _limits(given: Limits | None, *, embedded: bool) -> Limits:
-    """Fill up limits that were given in part; for the embedded server the others must still fit its small context."""
-    standard = EMBEDDED_LIMITS if embedded else Limits()
-    return standard if given is None else standard.model_copy(update=given.model_dump(exclude_unset=True))
+def _check(server: Server) -> None:
+    """Refuse a server whose fields contradict each other."""
+    if server.kind == "endpoint" and server.base_url is None:
+        raise UsageError(
+            "server.base_url: expected a URL such as http://127.0.0.1:8080/v1 for an endpoint, there is none"
+        )
+    if server.kind == "launch" and server.launch is None:
+        raise UsageError("server.launch: expected a command, there is none")
+    if server.log is not None and server.kind == "launch":
+        raise UsageError("server.log: a server that is launched writes to RUN/server.log: leave --server-log out")
+    if server.log is not None and server.kind == "embedded":
+        raise UsageError("server.log: expected the server whose log it is: give --base-url with --server-log")
+    if server.kind != "twin" and (server.profile, server.set, server.boot) != (None, None, None):
+        raise UsageError("server.profile, server.set, server.boot: expected the twin for these: give --server twin")
 
 
-def from_fields(fields: dict[str, Any], where: str) -> Scenario:
-    """Check `fields`; `where` names their origin in an error.
+def _twin(scenario: Scenario) -> Server:
+    """Return the simulated server with its defaults filled in, and each of its options as the type that it has.
+
+    Raises:
+        UsageError: it is asked for what it has not.
+    """
+    server = scenario.server
+    for name in ("base_url", "launch", "log", "log_format"):
+        if getattr(server, name) is not None:
+            raise UsageError(f"server.{name}: the twin is simulated, and no server runs: leave it out")
+    if scenario.protocol != "native":
+        raise UsageError(f"protocol: the twin's model only makes native tool calls, got {scenario.protocol!r}")
+    profile, model = server.profile or twin_settings.PROFILE, server.model or twin_settings.MODEL
+    twin_settings.check(profile, model)
+    options = twin_settings.options(server.set or {})
+    given = {name: getattr(options, name) for name in server.set or {}}
+    return server.model_copy(update={"profile": profile, "model": model, "set": given, "boot": server.boot or 0})
+
+
+def _limits(given: Limits | None, standard: Limits) -> Limits:
+    """Fill up limits that were given in part; for the embedded server the others must still fit its small context.
+
+    The least work never asks for more than the limits allow: else a limit of the user's would spoil every run.
+    """
+    limits = standard if given is None else standard.model_copy(update=given.model_dump(exclude_unset=True))
+    calls = min(limits.min_tool_calls, limits.tool_calls, limits.turns)
+    growth = limits.min_growth_tokens
+    if calls < limits.min_tool_calls:  # fewer calls make a context grow less
+        growth = growth * calls // limits.min_tool_calls
+    room = limits.context_tokens - limits.answer_tokens - limits.final_tokens - _PROMPT_TOKENS
+    return limits.model_copy(update={"min_tool_calls": calls, "min_growth_tokens": min(growth, max(0, room))})
+
+
+def from_fields(
+    fields: dict[str, Any], where: str = "", *, text: str = "", options: Mapping[str, str] | None = None
+) -> Scenario:
+    """Check `fields`.
+
+    Args:
+        fields: as a scenario file or options give them.
+        where: names their origin in an error, such as a file.
+        text: the file's text, in which the line of a bad value is looked for.
+        options: what an error names instead of the field, for those that options gave: {"agents": "--agents"}.
 
     Raises:
         UsageError: a field is unknown or its value is not acceptable.
@@ -162,10 +221,91 @@ def from_fields(fields: dict[str, Any], where: str) -> Scenario:
         return Scenario.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if part != "schema_")
-        got = "" if first["type"] == "missing" else f", got {first['input']!r:.80}"
-        message = re.sub(r"^Value error, ", "", first["msg"])
-        raise UsageError(f"{where}{place or 'scenario'}: {message}{got}") from error
+    parts = [str(part) for part in first["loc"] if part != "schema_"]
+    option = (options or {}).get(".".join(parts[:2])) or (options or {}).get(".".join(parts[:1]))
+    if option is not None:
+        raise UsageError(f"{option}: {_explain(first)}")
+    line = toml_line(text, parts)
+    source = f"{where}:{line}: " if where and line else f"{where}: " if where else ""
+    raise UsageError(f"{source}{'.'.join(parts) or 'scenario'}: {_explain(first)}")
+
+
+# What pydantic finds, in our words; tests hold it against each kind of error that a scenario can cause.
+_WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "greater_than_equal": lambda context: f"expected at least {context['ge']:.0f}",
+    "less_than_equal": lambda context: f"expected at most {context['le']:.0f}",
+    "finite_number": lambda _: "expected a finite number",
+    "int_type": lambda _: "expected a whole number",
+    "int_parsing": lambda _: "expected a whole number",
+    "int_parsing_size": lambda _: "expected a whole number of a sensible size",
+    "int_from_float": lambda _: "expected a whole number",
+    "float_type": lambda _: "expected a number",
+    "float_parsing": lambda _: "expected a number",
+    "bool_type": lambda _: "expected true or false",
+    "bool_parsing": lambda _: "expected true or false",
+    "string_type": lambda _: "expected text",
+    "string_unicode": lambda _: "expected text in UTF-8",
+    "string_too_short": lambda _: "expected some text",
+    "string_pattern_mismatch": lambda _: (
+        "expected 1 to 64 letters, digits, dots, dashes and underscores, with a letter or digit first"
+    ),
+    "literal_error": lambda context: f"expected {context['expected']}",
+    "tuple_type": lambda _: "expected a list",
+    "dict_type": lambda _: "expected a table",
+    "model_type": lambda _: "expected a table",
+    "value_error": lambda context: str(context["error"]),
+}
+
+
+def _explain(error: ErrorDetails) -> str:
+    """One line: what was expected, and what there is."""
+    kind, path = error["type"], [part for part in error["loc"] if isinstance(part, str)]
+    if kind == "extra_forbidden":
+        return f"there is no such key: there are {', '.join(_keys(path[:-1]))}"
+    words = _WORDS.get(kind)
+    said = words(error.get("ctx", {})) if words is not None else error["msg"]
+    return said if kind == "value_error" else f"{said}, got {error['input']!r:.80}"
+
+
+def _keys(path: Sequence[str]) -> list[str]:
+    parts: dict[str, type[BaseModel]] = {"server": Server, "limits": Limits}
+    model = parts.get(path[0], Scenario) if path else Scenario
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def toml_line(text: str, path: Sequence[str]) -> int | None:
+    """Return the line (1-based) of a TOML text on which the value at `path` begins; None when that is not plain to see.
+
+    Tables, dotted keys and inline tables are followed; of a quoted key or a multi-line string nothing is known.
+    """
+    table: tuple[str, ...] = ()
+    best: tuple[int, int] | None = None  # how much of the path, line
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if header := re.match(r"\[\s*([A-Za-z0-9_.-]+)\s*\]", stripped):
+            table = tuple(header[1].split("."))
+            here = table
+        elif key := re.match(r"([A-Za-z0-9_.-]+)\s*=", stripped):
+            here = (*table, *key[1].split("."))
+        else:
+            continue
+        if here == tuple(path[: len(here)]) and (best is None or len(here) > best[0]):
+            best = (len(here), number)
+    return None if best is None else best[1]
+
+
+def read_text(path: Path) -> str:
+    """Read a scenario file, with or without a byte order mark.
+
+    Raises:
+        InputError: it is missing or no text.
+    """
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: expected TOML in UTF-8: {error}") from error
 
 
 def read_fields(path: Path) -> dict[str, Any]:
@@ -175,8 +315,7 @@ def read_fields(path: Path) -> dict[str, Any]:
         InputError: it is missing or no TOML; the line is named.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        # TOML allows CR LF; read as text, not bytes, it takes a byte order mark too, which many editors write.
+        return tomllib.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: expected TOML: {error}") from error

@@ -5,31 +5,38 @@ somebody else's, and its log, where one is named, is attached to. Each is a `Ser
 """
 
 import os
-import re
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import anyio
+import httpx2
 from anyio import to_thread
 
 from agentload.agents.chat import NO_KEY, list_models
 from agentload.artifacts.rundir import RunDir
 from agentload.core.ports import Clock, EventSink
-from agentload.errors import ServerError, UsageError
-from agentload.registry import IndexSettings, default_cache_dir, fetch
+from agentload.core.records import Doubt
+from agentload.errors import EndpointError, InputError, ServerError, UsageError
+from agentload.run import download, launching
 from agentload.run.logwatch import LogWatch
 from agentload.run.scenario import Server
+from agentload.run.waiting import abandonable
 from agentload.serverlogs import formats
-from agentload.servers import embedded
+from agentload.servers import embedded, settings
 from agentload.servers.attach import AttachedLog
-from agentload.servers.process import ServerProcess, free_port, split_command
+from agentload.servers.process import ServerProcess, free_port
+from agentload.servers.ready import SAY_EVERY_S, answers_plain_http, wait_ready
+from agentload.servers.watchdog import Watchdog
 
-_PORT: Final = re.compile(r"--port[= ](\d{1,5})(?!\S)")
+_END_WAIT_NS: Final = 10_000_000_000  # for open requests in the log, before the end marker (PROTOCOL 1.8)
+_END_POLL_NS: Final = 100_000_000
+_DYING_S: Final = 2.0
+_PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,19 @@ class Session:
     env: Mapping[str, str]
     say: Callable[[str], None]  # one line for the person at the terminal
     clock_facts: Callable[[], dict[str, Any]]  # what the manifest says of the clock
+    watchdog: Watchdog | None = None  # None: `serve` has one of its own
+
+
+class OwnedLog(Protocol):
+    """A log that nobody else writes to: markers stand between whole lines."""
+
+    log: Path
+    worst_pause_ns: int  # a line may have waited so long for its stamp
+    failure: OSError | None  # nothing was written after it
+
+    def write_marker(self, line: bytes) -> int:
+        """Append `line` (no newline); return its byte offset."""
+        ...
 
 
 @dataclass(slots=True)
@@ -54,20 +74,24 @@ class Served:
     model: str
     api_key: str
     argv: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)  # what of its environment asks for a setting
     process: ServerProcess | None = None
+    owned: OwnedLog | None = None
     attached: AttachedLog | None = None
     watch: LogWatch | None = None
-    context_tokens: int | None = None
+    simulated: dict[str, Any] | None = None  # with what; None: a real server
 
     def write_marker(self, line: bytes) -> tuple[str, int | None, int | None]:
         """Write a marker where it can go; return (log|sidecar, inode, offset in the server's log).
 
-        A log that was rotated away in mid-run takes none: the marker stands in the sidecar alone, and the run goes on.
+        A log that was rotated away or truncated in mid-run takes none: the marker stands in the sidecar alone, and the
+        run goes on.
         """
-        if self.process is not None:
-            offset = self.process.pump.write_marker(line)
-            return "log", self.process.pump.log.stat().st_ino, offset
-        if self.attached is not None and self.attached.path.is_file():
+        if self.owned is not None:
+            offset = self.owned.write_marker(line)
+            # An inode differs from run to run, which nothing of a simulated run may.
+            return "log", None if self.simulated is not None else self.owned.log.stat().st_ino, offset
+        if self.attached is not None and self.attached.changed() is None:
             inode, size = self.attached.place()
             if self.attached.refusal is None:
                 return "log", inode, self.attached.write_marker(line)
@@ -82,20 +106,36 @@ class Served:
             "base_url": self.base_url,
             "model": self.model,
             "argv": self.argv,
+            "env": self.env,
             "log_format": self.watch.log_format if self.watch else None,
-            "log_owned": self.process is not None,
+            "log_owned": self.owned is not None,
             "log_path": str(self.attached.path) if self.attached else None,
-            "markers": "sidecar" if self.process is None and (not self.attached or self.attached.refusal) else "log",
+            "exit_code": self.process.exit_code() if self.process else None,
+            "killed": self.process.killed if self.process else None,
+            "markers": "sidecar" if self.owned is None and (not self.attached or self.attached.refusal) else "log",
+            **({} if self.simulated is None else {"simulated": self.simulated}),
         }
 
 
 def choose(server: Server, env: Mapping[str, str]) -> tuple[Server, str]:
     """Return the server with its kind settled by what is given, and why, in one sentence."""
+    url = env.get("OPENAI_BASE_URL")
+    if server.kind == "twin":
+        unused = "; OPENAI_BASE_URL is set, and not used" if url else ""
+        return server, f"--server twin: everything is SIMULATED, no server runs{unused}"
+    unused = "; OPENAI_BASE_URL is set too, and not used" if url and url != server.base_url else ""
     if server.launch is not None:
-        return server.model_copy(update={"kind": "launch"}), "--launch names a command: it is started and owned"
+        at = "; --base-url is its address" if server.base_url is not None else ""
+        return (
+            server.model_copy(update={"kind": "launch"}),
+            f"--launch names a command: it is started and owned{at}{unused}",
+        )
     if server.base_url is not None:
-        return server.model_copy(update={"kind": "endpoint"}), "a base URL is given: the server behind it is used"
-    if server.kind == "embedded" and (url := env.get("OPENAI_BASE_URL")):
+        return (
+            server.model_copy(update={"kind": "endpoint"}),
+            f"a base URL is given: the server behind it is used{unused}",
+        )
+    if server.kind == "embedded" and url:
         return (
             server.model_copy(update={"kind": "endpoint", "base_url": url}),
             "OPENAI_BASE_URL is set: the server behind it is used",
@@ -107,7 +147,8 @@ def check(server: Server, env: Mapping[str, str]) -> None:
     """Refuse at once what could only fail after the preparations.
 
     Raises:
-        UsageError: the base URL is none, the key cannot be sent, or there is no such log format.
+        UsageError: the base URL is none, the key cannot be sent, the launch command or the embedded server's flags
+            cannot work, or there is no such log format.
         InputError: the server's log cannot be read.
     """
     if server.base_url is not None:
@@ -123,20 +164,18 @@ def check(server: Server, env: Mapping[str, str]) -> None:
             )
     if not env.get("OPENAI_API_KEY", "").isascii():
         raise UsageError("OPENAI_API_KEY: expected ASCII characters, as an HTTP header takes them")
+    if server.launch is not None:
+        launching.check(server, env)
+    if server.args and server.kind != "embedded":
+        raise UsageError(
+            f"--server-args are for the embedded server, which is not used here ({server.kind}): "
+            f"put them into the command that starts yours"
+        )
+    embedded.check_args(server.args)
     if server.log_format is not None:
         formats.by_name(server.log_format)
     if server.log is not None:
         AttachedLog(Path(server.log))
-
-
-def must_be_free(port: int) -> None:
-    """Otherwise the agents would work against whatever answers there, while ours still loads its model."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except (OSError, OverflowError) as error:
-            raise UsageError(f"--launch: expected a free port, {port} cannot be used: {error}") from error
 
 
 @asynccontextmanager
@@ -147,86 +186,79 @@ async def serve(server: Server, why: str, slots: int, session: Session) -> Async
         ServerError, EndpointError, UsageError, InputError, FetchError: see the parts.
     """
     run, clock, events = session.run, session.clock, session.events
-    key = session.env.get("OPENAI_API_KEY") or NO_KEY
+    given_key = session.env.get("OPENAI_API_KEY") or None
+    key = given_key or NO_KEY
     if server.kind == "endpoint":
         yield await _attach(server, why, key, clock)
         return
-    argv, base_url, child_env = await _command(server, slots, session.env, session.say)
-    process = ServerProcess(argv, run.server_log, run.server_times, clock, env=child_env)
-    events.emit("server_started", process.t_started, pid=process.pid, argv=argv)
-    try:
-        await process.wait_ready(base_url, server.ready_s)
-        events.emit("server_ready", clock.now_ns(), pid=process.pid)
-        model = server.model or (await list_models(base_url, clock, api_key=key))[0]
-        served = Served(server.kind, why, base_url, model, key, argv, process)
-        served.watch = LogWatch(
-            run.server_log, server.log_format or ("llamacpp" if server.kind == "embedded" else None)
+    argv, base_url, child_env = await _command(server, slots, session)
+    with ExitStack() as stack:
+        watchdog = session.watchdog or stack.enter_context(Watchdog(session.env))
+        process = ServerProcess(
+            argv, run.server_log, run.server_times, clock, env=child_env, watchdog=watchdog, grace_s=server.stop_s
         )
-        yield served
-    finally:
-        with anyio.CancelScope(shield=True):
-            code = await to_thread.run_sync(process.stop, server.stop_s)
-            events.emit("server_stopped", clock.now_ns(), pid=process.pid, exit_code=code)
+        events.emit("server_started", process.t_started, pid=process.pid, argv=argv)
+        try:
+            await wait_ready(process, base_url, server.ready_s, api_key=given_key, say=session.say)
+            events.emit("server_ready", clock.now_ns(), pid=process.pid)
+            model = server.model or (await _models(base_url, clock, key))[0]
+            env = _of_settings(server, child_env)
+            served = Served(server.kind, why, base_url, model, key, argv, env, process, process.pump)
+            served.watch = LogWatch(
+                run.server_log, server.log_format or ("llamacpp" if server.kind == "embedded" else None)
+            )
+            yield served
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _stop(process, server.stop_s, session)
 
 
-async def _command(
-    server: Server, slots: int, env: Mapping[str, str], say: Callable[[str], None]
-) -> tuple[list[str], str, dict[str, str]]:
-    child_env = {name: value for name, value in env.items() if name != "OPENAI_API_KEY"}
-    if server.kind == "embedded":
-        embedded.require()
-        model = await to_thread.run_sync(_embedded_model, env, say, abandon_on_cancel=True)
-        port = free_port()
-        slots = min(slots, embedded.MOST_SLOTS)
-        # The launcher must find this very package, also from another working directory.
-        child_env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_package_parent()), env.get("PYTHONPATH"))))
-        return embedded.argv(model, port, slots, server.args), f"http://127.0.0.1:{port}/v1", child_env
-    assert server.launch is not None
-    command = server.launch
-    port_given = _PORT.search(command)
-    if "{port}" in command:
-        port = free_port()
-        command = command.replace("{port}", str(port))
-    elif port_given:
-        port = int(port_given[1])
-        must_be_free(port)
-    elif server.base_url is None:
-        raise UsageError(
-            f"--launch: expected the server's address: put {{port}} or --port N into the command, or give --base-url; "
-            f"there is only {command!r}"
-        )
-    else:
-        port = 0
-    unknown = re.findall(r"(?<![{$])\{[a-z_]+\}", command)
-    if unknown:
-        raise UsageError(f"--launch: unknown placeholder {unknown[0]}: there is {{port}}")
-    return split_command(command), server.base_url or f"http://127.0.0.1:{port}/v1", child_env
+async def _stop(process: ServerProcess, stop_s: float, session: Session) -> None:
+    async def say_that_it_takes_long() -> None:
+        while True:
+            await anyio.sleep(SAY_EVERY_S)
+            session.say(f"the server (pid {process.pid}) is still ending after SIGTERM: SIGKILL after {stop_s:g} s")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(say_that_it_takes_long)
+        code = await to_thread.run_sync(process.stop, stop_s)
+        group.cancel_scope.cancel()
+    if process.killed:
+        session.say(f"the server (pid {process.pid}) did not end within {stop_s:g} s of SIGTERM: it was killed")
+    session.events.emit("server_stopped", session.clock.now_ns(), pid=process.pid, exit_code=code)
+
+
+async def _command(server: Server, slots: int, session: Session) -> tuple[list[str], str, dict[str, str]]:
+    child_env = {name: value for name, value in session.env.items() if name != "OPENAI_API_KEY"}
+    if server.kind != "embedded":
+        argv, base_url = launching.command(server)
+        return argv, base_url, child_env
+    embedded.require()
+    model = await abandonable(partial(download.model, session.env, session.clock, session.say))
+    port = free_port()
+    slots = min(slots, embedded.MOST_SLOTS)
+    # The launcher must find this very package, also from another working directory.
+    child_env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_package_parent()), session.env.get("PYTHONPATH"))))
+    return embedded.argv(model, port, slots, server.args), f"http://127.0.0.1:{port}/v1", child_env
+
+
+def _of_settings(server: Server, env: Mapping[str, str]) -> dict[str, str]:
+    """What of the environment a launched server takes as flags; the embedded one reads no such variables."""
+    return {} if server.kind == "embedded" else {name: env[name] for name in settings.VARIABLES if name in env}
 
 
 def _package_parent() -> Path:
     return Path(__file__).resolve().parents[2]
 
 
-def _embedded_model(env: Mapping[str, str], say: Callable[[str], None]) -> Path:
-    shown = 0
-
-    def progress(done: int, total: int | None) -> None:
-        nonlocal shown
-        if total and done * 10 // total > shown:
-            shown = done * 10 // total
-            say(f"model: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
-
-    return fetch(embedded.MODEL, default_cache_dir(env), IndexSettings.from_environment(env), progress=progress)
-
-
 async def _attach(server: Server, why: str, key: str, clock: Clock) -> Served:
     assert server.base_url is not None
     attached = AttachedLog(Path(server.log)) if server.log is not None else None
     base_url = server.base_url.rstrip("/")
-    models = await list_models(base_url, clock, api_key=key)
+    models = await _models(base_url, clock, key)
     if server.model is not None and server.model not in models:
         raise UsageError(f"--model: expected one of {', '.join(models)}, got {server.model!r}")
-    served = Served("endpoint", why, base_url, server.model or models[0], key, [], None, attached)
+    served = Served("endpoint", why, base_url, server.model or models[0], key, attached=attached)
     if attached is not None:
         with attached.path.open("rb") as file:
             log_format = server.log_format or formats.detect(file.read(formats.HEAD_BYTES))
@@ -234,7 +266,101 @@ async def _attach(server: Server, why: str, key: str, clock: Clock) -> Served:
     return served
 
 
+async def _models(base_url: str, clock: Clock, key: str) -> list[str]:
+    https = urlsplit(base_url).scheme == "https"
+    context = httpx2.create_ssl_context(trust_env=False) if https else None
+    try:
+        return await list_models(base_url, clock, api_key=key, ssl_context=context)
+    except EndpointError:
+        if https and await answers_plain_http(base_url):
+            raise EndpointError(
+                f"{base_url}: the server answers plain http: use http:// in place of https://"
+            ) from None
+        raise
+
+
+# ---- while the agents work ------------------------------------------------------------------------------------------
+
+
 def must_run(served: Served) -> None:
-    """Raise ServerError when a server of ours has exited."""
-    if served.process is not None and (code := served.process.exit_code()) is not None:
-        raise ServerError(f"the server exited with {code} during the run; see {served.process.pump.log}")
+    """Raise ServerError when a server of ours has ended."""
+    if served.process is not None and (ending := served.process.ending()) is not None:
+        raise ServerError(ending)
+
+
+async def watch_exit(served: Served) -> None:
+    """Raise ServerError as soon as a server of ours has ended; return at once when it is not ours."""
+    if served.process is not None:
+        raise ServerError(await served.process.wait_exit())
+
+
+@asynccontextmanager
+async def while_it_runs(served: Served) -> AsyncIterator[None]:
+    """Cancel the block when a server of ours ends: nothing in it can succeed any more.
+
+    Raises:
+        ServerError: how it ended, and its last lines; in a group of errors when the block was cancelled.
+    """
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch_exit, served)
+        yield
+        group.cancel_scope.cancel()
+    # A dying process closes its sockets before its parent is told (measured: 0.1 ms, on a busy machine above 2 ms), and
+    # agents that fail at once can be done before that: so it is asked whether anybody listens.
+    if served.process is not None and not await _listens(served.base_url):
+        with anyio.move_on_after(_DYING_S):
+            await watch_exit(served)
+        raise ServerError(
+            f"nobody listens at {served.base_url} any more, though what was started (pid {served.process.pid}) runs; "
+            f"{served.process.last_lines()}"
+        )
+
+
+async def _listens(base_url: str) -> bool:
+    parts = urlsplit(base_url)
+    with anyio.move_on_after(_DYING_S):  # busy, but there
+        try:
+            await (await anyio.connect_tcp(parts.hostname or "", parts.port or _PORTS[parts.scheme])).aclose()
+        except OSError:
+            return False
+    return True
+
+
+async def wait_for_open_requests(served: Served, clock: Clock) -> Doubt | None:
+    """Return when the log shows no open request; else, after 10 s or when nothing can end any more, why not."""
+    if served.watch is None:
+        return None
+    give_up = clock.now_ns() + _END_WAIT_NS
+    try:
+        while True:
+            changed = served.attached.changed() if served.attached is not None else None
+            if changed is not None:
+                raise InputError(changed)
+            ended = None
+            if served.process is not None and served.process.exit_code() is not None:
+                ended = await served.process.wait_exit()
+            left = await to_thread.run_sync(served.watch.open_requests)
+            if not left or ended is not None or clock.now_ns() >= give_up:
+                break
+            await clock.sleep_until(clock.now_ns() + _END_POLL_NS)
+    except InputError as error:  # what the agents did is worth more than the wait
+        return Doubt("log-gone", str(error), "keep the server's log in place while a run lasts")
+    if left is None:
+        return Doubt(
+            "unknown-log",
+            "the log's format is not known: open requests at the end were not waited for",
+            "name it with --log-format",
+        )
+    if left and ended is not None:
+        return Doubt(
+            "server-gone",
+            f"the log shows {left} requests that were open when {ended}",
+            "what they cost is in no log: run it again; signal 9 that nobody sent means that memory ran out",
+        )
+    if left:
+        return Doubt(
+            "open-requests",
+            f"the log still showed {left} open requests 10 s after the agents had ended",
+            "look for other clients of this server, or cancelled requests that it goes on computing",
+        )
+    return None

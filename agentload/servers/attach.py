@@ -17,6 +17,7 @@ from typing import Final
 
 from agentload.errors import InputError
 
+_KNOWN_BYTES: Final = 64  # of the log, by which a truncated one is known even when it has grown again
 _FLAGS: Final = re.compile(rb"^flags:\s*(\d+)$", re.MULTILINE)
 
 
@@ -30,7 +31,7 @@ class Writer:
 
 
 class AttachedLog:
-    """The log file of a running server."""
+    """The log file of a running server; it notices when the log is no longer the one that it was."""
 
     def __init__(self, path: Path) -> None:
         """Check that `path` can be read.
@@ -44,13 +45,15 @@ class AttachedLog:
                 raise InputError(f"--server-log: expected a log file, {path} is a directory")
             if path.exists() and not path.is_file():
                 raise InputError(f"--server-log: expected a regular file, {path} is none")
-            with path.open("rb"):
-                pass
-            status = path.stat()
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                file.seek(max(0, status.st_size - _KNOWN_BYTES))
+                self._known = file.read(_KNOWN_BYTES)
         except OSError as error:
             raise InputError(f"--server-log: {path} cannot be read: {error.strerror}") from error
         self.inode = status.st_ino
         self.size_at_start = status.st_size
+        self._known_at = max(0, status.st_size - _KNOWN_BYTES)
         self.writers = writers(path)
         self.refusal = self._refusal()
 
@@ -70,6 +73,21 @@ class AttachedLog:
             return f"{self.path} may not be written by this user"
         return None
 
+    def changed(self) -> str | None:
+        """Say why the log is no longer the one that was attached to; None while it is, and has only grown."""
+        try:
+            with self.path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                file.seek(self._known_at)
+                there = file.read(len(self._known))
+        except OSError as error:
+            return f"{self.path} cannot be read: {error.strerror}"
+        if status.st_ino != self.inode:
+            return f"{self.path} was rotated: another file has its name now"
+        if there != self._known:  # also when it has grown beyond that again
+            return f"{self.path} was truncated: the bytes from {self._known_at} on are gone or others"
+        return None
+
     def write_marker(self, line: bytes) -> int:
         """Append the marker and return the offset of its line's first byte.
 
@@ -82,7 +100,9 @@ class AttachedLog:
                 data = b"\n" + line + b"\n"
                 if os.write(fd, data) != len(data):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                return os.lseek(fd, 0, os.SEEK_CUR) - len(line) - 1
+                offset = os.lseek(fd, 0, os.SEEK_CUR) - len(line) - 1
+                self._known, self._known_at = line, offset
+                return offset
             finally:
                 os.close(fd)
         except OSError as error:
@@ -104,13 +124,15 @@ class AttachedLog:
         """Copy the log, from its first byte (start-up lines prove settings) to its end now; return the bytes copied.
 
         Raises:
-            InputError: it was rotated away or cannot be read.
+            InputError: it was rotated away or truncated, or cannot be read.
         """
+        if (why := self.changed()) is not None:
+            raise InputError(f"--server-log cannot be copied: {why}")
         try:
             shutil.copyfile(self.path, target)
             return target.stat().st_size
         except OSError as error:
-            raise InputError(f"--server-log: {self.path} cannot be copied: {error.strerror}") from error
+            raise InputError(f"--server-log cannot be copied: {self.path}: {error.strerror}") from error
 
 
 def writers(path: Path) -> list[Writer]:

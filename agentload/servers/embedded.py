@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from agentload.errors import ServerError
+from agentload.errors import ServerError, UsageError
 from agentload.registry import Pin
 
 MODEL_NAME: Final = "SmolLM2-135M-Instruct"
@@ -26,6 +26,14 @@ MODEL: Final = Pin(
 )
 CONTEXT_TOKENS: Final = 8192  # what the model was trained for, for each slot
 MOST_SLOTS: Final = 8  # about 190 MB of KV cache each
+# What agentload sets for it, and looks for it by: each spelling, and where it is to be said instead.
+_OURS: Final = {
+    **dict.fromkeys(("-m", "--model"), "the embedded server has one model: use --launch for another"),
+    **dict.fromkeys(("-a", "--alias"), "it follows from the model"),
+    **dict.fromkeys(("--host", "--port"), "agentload takes a free port of 127.0.0.1"),
+    **dict.fromkeys(("-np", "--parallel"), "there is a slot for each agent: use --agents"),
+    "--api-key": "nobody else can reach it: none is needed",
+}
 _TEMPLATE: Final = Path(__file__).with_name("tools_chat.jinja")
 
 
@@ -42,10 +50,24 @@ def require() -> None:
         )
 
 
+def check_args(args: Sequence[str]) -> None:
+    """Refuse the flags that agentload sets itself; the server takes the last of two, and would not be found then.
+
+    Raises:
+        UsageError: there is one of them.
+    """
+    for word in args:
+        flag = word.partition("=")[0]
+        if not word.startswith("--"):  # its value may be written without a space: -np4
+            flag = next((one for one in _OURS if not one.startswith("--") and word.startswith(one)), flag)
+        if flag in _OURS:
+            raise UsageError(f"--server-args: {flag} is set by agentload: {_OURS[flag]}")
+
+
 def argv(model: Path, port: int, slots: int, extra: Sequence[str] = ()) -> list[str]:
     """Return the command line; `extra` comes last, so that it wins over what stands before."""
     return [
-        *(sys.executable, "-m", "agentload.servers.llama_launcher"),
+        *(sys.executable, "-P", "-m", "agentload.servers.llama_launcher"),  # -P: nothing out of the working directory
         *("-m", str(model), "--alias", MODEL_NAME, "--port", str(port)),
         *("-np", str(slots), "-c", str(slots * CONTEXT_TOKENS), "-t", "1", "-lv", "4"),
         *("--chat-template-file", str(_TEMPLATE)),

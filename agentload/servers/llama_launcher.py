@@ -9,6 +9,7 @@ import argparse
 import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 try:
     import xllamacpp
@@ -16,8 +17,16 @@ except ImportError:
     sys.exit("the embedded server needs the extra `local`: pip install 'agentload[local]'")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with an argument, as the last line of a log is what the user is shown."""
+
+    def error(self, message: str) -> NoReturn:
+        flags = ", ".join("/".join(action.option_strings) for action in self._actions)
+        self.exit(2, f"{self.prog}: {message}; it takes {flags}\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="llama_launcher", description=__doc__, allow_abbrev=False)
+    parser = _Parser(prog="llama_launcher", description=__doc__, allow_abbrev=False)
     parser.add_argument("-m", "--model", required=True)
     parser.add_argument("--alias", default="")
     parser.add_argument("--host", default="127.0.0.1")
@@ -54,8 +63,14 @@ def main() -> None:
     params.endpoint_metrics = True
     params.endpoint_slots = True
     if given.chat_template_file:
-        params.chat_template = given.chat_template_file.read_text()
-    server = xllamacpp.Server(params)
+        try:
+            params.chat_template = given.chat_template_file.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            sys.exit(f"llama_launcher: --chat-template-file: {given.chat_template_file}: {error}")
+    try:
+        server = xllamacpp.Server(params)
+    except RuntimeError as error:  # a traceback would push what the server itself said out of sight
+        sys.exit(f"llama_launcher: {' '.join(str(error).split())}")
     signal.pause()
     del server
 

@@ -1,4 +1,4 @@
-"""How is a server started, known to be ready, and stopped, with nothing of it left behind?
+"""How is a server started, known to have ended, and stopped, with nothing of it left behind?
 
 Its stdout and stderr are one pipe that we own (servers.pump). It runs in a session of its own, so that Ctrl-C in the
 terminal stops the agents first and the server last, and so that a wrapper script's children end with it.
@@ -6,25 +6,24 @@ terminal stops the agents first and the server last, and so that a wrapper scrip
 
 import os
 import shlex
-import signal
 import socket
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import anyio
-import httpx2
-import psutil
 from anyio import to_thread
 
 from agentload.core.ports import Clock
 from agentload.errors import ArtifactError, ServerError, UsageError
+from agentload.servers.family import Family
 from agentload.servers.pump import Pump
+from agentload.servers.watchdog import Watchdog
 
-_POLL_S: Final = 0.1
-_KILLED_NS: Final = 5_000_000_000  # for the kernel to take a killed process apart
+_POLL_NS: Final = 100_000_000  # between two looks whether it runs
+_DRAIN_S: Final = 1.0  # for the last lines of a server that has ended to come through the pipe
+_LINE_CHARS: Final = 300  # of each of the last lines, in a message
 
 
 def split_command(command: str) -> list[str]:
@@ -61,20 +60,24 @@ class ServerProcess:
         clock: Clock,
         *,
         env: Mapping[str, str],
-        on_bytes: Callable[[bytes], None] | None = None,
+        watchdog: Watchdog | None = None,
+        grace_s: float = 10.0,
     ) -> None:
-        """Start `argv`.
+        """Start `argv`; `watchdog` ends it, within `grace_s`, when agentload itself is killed.
 
         Raises:
             ServerError: there is no such program, or it may not be run.
             ArtifactError: the log cannot be created; nothing was started then.
         """
         self.argv = list(argv)
-        self._clock = clock
+        self.clock = clock
+        self.killed = False  # whether it had to be, in `stop`
+        self._watchdog = watchdog
+        self._t_ended: int | None = None
         self.t_started = clock.now_ns()
         reading, writing = os.pipe()
         try:
-            self.pump = Pump(reading, log, times, clock, on_bytes)
+            self.pump = Pump(reading, log, times, clock)
         except ArtifactError:
             os.close(reading)
             os.close(writing)
@@ -94,6 +97,9 @@ class ServerProcess:
             raise ServerError(f"cannot start {self.argv[0]!r}: {error.strerror}") from error
         finally:
             os.close(writing)
+        if watchdog is not None:
+            watchdog.end_on_death(self.pid, grace_s)
+        self._family = Family(self.pid, self._wait)
         self.pump.start()
 
     @property
@@ -102,87 +108,53 @@ class ServerProcess:
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """Return None while it runs."""
-        return self._process.poll()
+        """Return None while it runs; -N when signal N ended it."""
+        code = self._process.poll()
+        if code is not None and self._t_ended is None:
+            self._t_ended = self.clock.now_ns()
+        return code
 
-    async def wait_ready(self, base_url: str, timeout_s: float) -> None:
-        """Return when GET `base_url`/models answers.
+    def ending(self) -> str | None:
+        """Say how and when it ended, and its last lines; None while it runs."""
+        code = self.exit_code()
+        if code is None or self._t_ended is None:
+            return None
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
+        seconds = (self._t_ended - self.t_started) / 1e9
+        return f"the server (pid {self.pid}) {how} after {seconds:.1f} s; {self.last_lines()}"
 
-        Raises:
-            ServerError: it exits before, or is not ready in time; the last lines of its log stand in the message.
-        """
-        async with httpx2.AsyncClient(trust_env=False, timeout=5.0) as client:
-            with anyio.move_on_after(timeout_s):
-                while True:
-                    if self.exit_code() is not None:
-                        await to_thread.run_sync(self.pump.join, 1.0)
-                        raise ServerError(
-                            f"the server exited with {self.exit_code()} before it was ready: "
-                            f"{shlex.join(self.argv)}; its last lines: {self._last_lines()}"
-                        )
-                    try:
-                        answer = await client.get(f"{base_url}/models")
-                    except httpx2.TransportError:
-                        await anyio.sleep(_POLL_S)
-                        continue
-                    if answer.status_code == httpx2.codes.OK:
-                        return
-                    await anyio.sleep(_POLL_S)
-        raise ServerError(
-            f"the server did not answer at {base_url}/models within {timeout_s:g} s: "
-            f"{shlex.join(self.argv)}; its last lines: {self._last_lines()}"
-        )
+    async def wait_exit(self) -> str:
+        """Return as soon as it has ended, with `ending` as its value."""
+        while self.exit_code() is None:
+            await self.clock.sleep_until(self.clock.now_ns() + _POLL_NS)
+        await to_thread.run_sync(self.pump.join, _DRAIN_S)
+        ending = self.ending()
+        assert ending is not None
+        return ending
+
+    def last_lines(self) -> str:
+        """Quote the last three lines of its log, and say where all of them are."""
+        return f"its last lines: {' | '.join(self._tail(3)) or 'none'}; all of them: {self.pump.log}"
+
+    def last_line(self) -> str:
+        """Return the last line of its log that is not blank; nothing when there is none."""
+        return "".join(self._tail(1))
 
     def stop(self, timeout_s: float) -> int | None:
-        """End it and its children: SIGTERM, after `timeout_s` SIGKILL. Return its exit code. Blocks."""
-        due_ns = self._clock.now_ns() + int(timeout_s * 1e9)
-        self._signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout_s)
+        """End it and its family: SIGTERM, after `timeout_s` SIGKILL (see `killed`). Return its exit code. Blocks."""
         # A wrapper ends at once; the server behind it has the rest of the time.
-        left = self._family_after(due_ns)
-        if self._process.poll() is None or left:
-            self._signal(signal.SIGKILL)
-            for child in left:
-                with suppress(psutil.NoSuchProcess):
-                    child.kill()
+        self.killed = self._family.end(timeout_s) or self.killed
         self._process.wait()
-        self._family_after(self._clock.now_ns() + _KILLED_NS)
+        if self._watchdog is not None:
+            self._watchdog.forget(self.pid)
         self.pump.join(10.0)
         self.pump.close()
-        return self._process.returncode
+        return self.exit_code()
 
-    def _signal(self, number: signal.Signals) -> None:
-        # With nobody left its number might be another's by now.
-        if self._process.poll() is None or self._family():
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, number)
+    def _tail(self, count: int) -> list[str]:
+        lines = [line.strip()[:_LINE_CHARS] for line in self.pump.tail().splitlines() if line.strip()]
+        return lines[-count:]
 
-    def _family_after(self, due_ns: int) -> list[psutil.Process]:
-        """Return who is left at `due_ns`, or nobody before."""
-        while (left := self._family()) and self._clock.now_ns() < due_ns:
-            psutil.wait_procs(left, timeout=_POLL_S)
-        return left
-
-    def _family(self) -> list[psutil.Process]:
-        """Return its children, and whoever is in its session, which is known also when it has ended itself."""
-        found: set[psutil.Process] = set()
-        with suppress(psutil.NoSuchProcess):
-            found |= set(psutil.Process(self.pid).children(recursive=True))
-        for pid in psutil.pids():
-            with suppress(OSError, psutil.NoSuchProcess):
-                if pid != self.pid and os.getsid(pid) == self.pid:
-                    found.add(psutil.Process(pid))
-        return [one for one in found if _runs(one)]
-
-    def _last_lines(self) -> str:
-        lines = [line for line in self.pump.tail().splitlines() if line.strip()]
-        return " | ".join(lines[-3:]) or "none"
-
-
-def _runs(process: psutil.Process) -> bool:
-    """Tell a running process from one that only waits to be collected, as a container's first process may never do."""
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    def _wait(self, seconds: float) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)

@@ -8,7 +8,6 @@ is part of the clock error that an account states.
 
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -21,17 +20,14 @@ _PIECE: Final = 1 << 16
 class Pump:
     """Moves a server's output from a pipe into a log file, in a thread of its own."""
 
-    def __init__(
-        self, pipe: int, log: Path, times: Path, clock: Clock, on_bytes: Callable[[bytes], None] | None = None
-    ) -> None:
-        """Take over the reading end `pipe`; `on_bytes` sees every byte that went into the log, in the log's order.
+    def __init__(self, pipe: int, log: Path, times: Path, clock: Clock) -> None:
+        """Take over the reading end `pipe`.
 
         Raises:
             ArtifactError: one of the files cannot be created, or is there already; the pipe is still the caller's.
         """
         self._pipe = pipe
         self._clock = clock
-        self._on_bytes = on_bytes
         self._lock = threading.Lock()
         self._log = _create(log)
         try:
@@ -139,8 +135,6 @@ class Pump:
         if stamps:
             self._last_stamp = stamps[-1]
             _write_all(self._times, "".join(f"{stamp}\n" for stamp in stamps).encode())
-        if self._on_bytes is not None:
-            self._on_bytes(data)
 
 
 def _create(path: Path) -> int:

@@ -12,50 +12,93 @@ from agentload.core.records import Applied, Setting, Verdict
 
 Value = str | int | float | bool
 
-# llama-server: each spelling of a flag that takes a value, and the name under which its log states it.
-_LLAMA: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("-c", "--ctx-size"), "n_ctx"),
-    **dict.fromkeys(("-np", "--parallel"), "n_slots"),
-    **dict.fromkeys(("-b", "--batch-size"), "n_batch"),
-    **dict.fromkeys(("-ub", "--ubatch-size"), "n_ubatch"),
-    **dict.fromkeys(("-t", "--threads"), "n_threads"),
-    **dict.fromkeys(("-tb", "--threads-batch"), "n_threads_batch"),
-    **dict.fromkeys(("-ctk", "--cache-type-k"), "cache_type_k"),
-    **dict.fromkeys(("-ctv", "--cache-type-v"), "cache_type_v"),
-    **dict.fromkeys(("-fa", "--flash-attn"), "flash_attn"),
-    **dict.fromkeys(("-cram", "--cache-ram"), "cache_ram_mib"),
-    **dict.fromkeys(("-lv", "--verbosity", "--log-verbosity"), "verbosity"),
+# llama-server: each spelling of a flag that takes a value, its variable, and the name under which its log states it.
+_LLAMA_NAMES: Final = (
+    ("n_ctx", "LLAMA_ARG_CTX_SIZE", ("-c", "--ctx-size")),
+    ("n_slots", "LLAMA_ARG_N_PARALLEL", ("-np", "--parallel")),
+    ("n_batch", "LLAMA_ARG_BATCH", ("-b", "--batch-size")),
+    ("n_ubatch", "LLAMA_ARG_UBATCH", ("-ub", "--ubatch-size")),
+    ("n_threads", "LLAMA_ARG_THREADS", ("-t", "--threads")),
+    ("n_threads_batch", None, ("-tb", "--threads-batch")),
+    ("cache_type_k", "LLAMA_ARG_CACHE_TYPE_K", ("-ctk", "--cache-type-k")),
+    ("cache_type_v", "LLAMA_ARG_CACHE_TYPE_V", ("-ctv", "--cache-type-v")),
+    ("flash_attn", "LLAMA_ARG_FLASH_ATTN", ("-fa", "--flash-attn")),
+    ("cache_ram_mib", "LLAMA_ARG_CACHE_RAM", ("-cram", "--cache-ram")),
+    ("ctx_checkpoints", "LLAMA_ARG_CTX_CHECKPOINTS", ("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints")),
+    ("verbosity", "LLAMA_ARG_LOG_VERBOSITY", ("-lv", "--verbosity", "--log-verbosity")),
+    # No line of its log states these: unproven, which is more than not to be mentioned.
+    ("n_gpu_layers", "LLAMA_ARG_N_GPU_LAYERS", ("-ngl", "--gpu-layers", "--n-gpu-layers")),
+    ("split_mode", "LLAMA_ARG_SPLIT_MODE", ("-sm", "--split-mode")),
+    ("tensor_split", "LLAMA_ARG_TENSOR_SPLIT", ("-ts", "--tensor-split")),
+    ("main_gpu", "LLAMA_ARG_MAIN_GPU", ("-mg", "--main-gpu")),
+    ("device", "LLAMA_ARG_DEVICE", ("-dev", "--device")),
+    ("n_cpu_moe", "LLAMA_ARG_N_CPU_MOE", ("-ncmoe", "--n-cpu-moe")),
+    ("cache_reuse", "LLAMA_ARG_CACHE_REUSE", ("--cache-reuse",)),
+)
+_LLAMA: Final[Mapping[str, str]] = {flag: name for name, _, flags in _LLAMA_NAMES for flag in flags}
+_LLAMA_VARIABLES: Final[Mapping[str, str]] = {
+    variable: name for name, variable, _ in _LLAMA_NAMES if variable is not None
 }
-# Flags without a value; no line of its log states them (formats: verify by behaviour).
+# Flags without a value; of these the log states only kv_unified (the others: verify by behaviour).
 _LLAMA_SWITCHES: Final[Mapping[str, tuple[str, bool]]] = {
     "--no-cache-prompt": ("cache_prompt", False),
     "--cache-prompt": ("cache_prompt", True),
+    **dict.fromkeys(("-kvu", "--kv-unified"), ("kv_unified", True)),
+    **dict.fromkeys(("-no-kvu", "--no-kv-unified"), ("kv_unified", False)),
+    **dict.fromkeys(("-nkvo", "--no-kv-offload"), ("kv_offload", False)),
+    **dict.fromkeys(("-cb", "--cont-batching"), ("cont_batching", True)),
+    **dict.fromkeys(("-nocb", "--no-cont-batching"), ("cont_batching", False)),
+    "--swa-full": ("swa_full", True),
+    "--no-mmap": ("mmap", False),
+    "--mlock": ("mlock", True),
 }
 _SAME: Final[Mapping[str, str]] = {"on": "enabled", "off": "disabled"}
+# Values that leave the choice to the server: nothing is asked for by them.
+_ANY: Final = frozenset({("n_ctx", 0), *((name, -1) for name in ("n_slots", "n_threads", "n_threads_batch"))})
+VARIABLES: Final = tuple(_LLAMA_VARIABLES)
+"""Environment variables that ask for a setting where no flag does."""
 
 
-def compare(log_format: str | None, argv: Sequence[str], stated: Sequence[Setting]) -> tuple[Applied, ...]:
+def compare(
+    log_format: str | None, argv: Sequence[str], stated: Sequence[Setting], env: Mapping[str, str] | None = None
+) -> tuple[Applied, ...]:
     """Return every setting that was asked for or is stated, by name: requested, applied, and which line proves it.
 
     Of several starts in one log the last one counts. Only llama-server's flags are known so far: of other servers'
     settings the stated value is given, with nothing requested.
+
+    Args:
+        log_format: whose flags these are.
+        argv: the server's command line.
+        stated: what its log states.
+        env: of its environment, `VARIABLES`; a flag wins over one.
     """
     in_force = {one.name: one for one in stated}
     asked: dict[str, list[Value]] = {}
     if log_format == "llamacpp":
-        asked = _asked(argv)
+        asked = {_LLAMA_VARIABLES[name]: [_value(value)] for name, value in (env or {}).items() if name in VARIABLES}
+        asked |= _asked(argv)
+        asked = {name: values for name, values in asked.items() if (name, values[-1]) not in _ANY}
     return tuple(_one(name, asked.get(name, []), in_force.get(name)) for name in sorted({*asked, *in_force}))
 
 
 def _asked(argv: Sequence[str]) -> dict[str, list[Value]]:
     found: dict[str, list[Value]] = {}
-    for flag, value in zip(argv, [*argv[1:], ""], strict=False):
+    for word, following in zip(argv, [*argv[1:], ""], strict=False):
+        flag, equals, attached = word.partition("=")
         if flag in _LLAMA:
-            found.setdefault(_LLAMA[flag], []).append(int(value) if value.lstrip("-").isdigit() else value)
+            value = _value(attached if equals else following)
+            if _LLAMA[flag] == "flash_attn" and str(value).startswith("-"):
+                value = "on"  # older builds have it as a switch
+            found.setdefault(_LLAMA[flag], []).append(value)
         elif flag in _LLAMA_SWITCHES:
             name, switched = _LLAMA_SWITCHES[flag]
             found.setdefault(name, []).append(switched)
     return found
+
+
+def _value(text: str) -> Value:
+    return int(text) if text.removeprefix("-").isdigit() else text
 
 
 def _one(name: str, asked: Sequence[Value], stated: Setting | None) -> Applied:

@@ -1,28 +1,34 @@
 """What stands around an agent when a test decides everything: a clock, a model, tools and the recorded events."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import anyio.lowlevel
+
 from agentload.agents.actions import Actions, NativeActions
-from agentload.agents.loop import Agent, AgentLimits, Sampling
-from agentload.core.records import ChatCall, Completion, ToolCall, ToolResult, Usage
+from agentload.agents.loop import Agent
+from agentload.agents.outcome import AgentLimits, Sampling
+from agentload.core.records import CUT_OFF, ChatCall, Completion, ToolCall, ToolResult, Usage
 
 S = 1_000_000_000
+_ROUNDS = 20
 
 
 @dataclass
 class ManualClock:
-    """Stands still but for what the test and sleeps do."""
+    """Stands still but for what the test and sleeps do: a sleep lets whoever can go on do so, then time is there."""
 
     at: int = 1_000 * S
-    slept: list[int] = field(default_factory=list)  # ns, each sleep
+    slept: list[int] = field(default_factory=list)  # ns, each sleep that was not broken off
 
     def now_ns(self) -> int:
         return self.at
 
     async def sleep_until(self, t_ns: int) -> None:
+        for _ in range(_ROUNDS):
+            await anyio.lowlevel.checkpoint()
         self.slept.append(t_ns - self.at)
         self.at = max(self.at, t_ns)
 
@@ -58,6 +64,9 @@ class Model:
     async def complete(self, call: ChatCall) -> Completion:
         self.calls.append(copy.deepcopy(call))
         reply = self.replies[len(self.calls) - 1]
+        if call.until_ns is not None and self.clock.at + self.takes_ns > call.until_ns:
+            self.clock.at = call.until_ns
+            return replace(reply(call), error=f"{CUT_OFF}: by the test", finish=None, usage=None)
         self.clock.at += self.takes_ns
         return reply(call)
 
@@ -101,11 +110,13 @@ class Echo:
     ok: bool = True
     detail: dict[str, Any] = field(default_factory=dict)
     got: list[dict[str, Any]] = field(default_factory=list)
+    before: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
 
     def schema(self) -> dict[str, Any]:
         return {"description": f"{self.name} something", "parameters": {"type": "object", "properties": {}}}
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+        await self.before()
         self.got.append(dict(arguments))
         text = f"got {sorted(arguments.items())}" if self.text is None else self.text
         return ToolResult(ok=self.ok, text=text, detail=self.detail)

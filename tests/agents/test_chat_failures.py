@@ -1,6 +1,8 @@
 """What does a failed chat request say, and what of it is kept?"""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -251,3 +253,94 @@ async def test_an_endpoint_without_models_is_an_error(reply: list[Step], words: 
         with pytest.raises(EndpointError) as caught:
             await list_models(server.url, CountingClock())
     assert words in str(caught.value)
+
+
+# ---- cut off at a time of the call's own
+
+
+class Until(CountingClock):
+    """The call's time is over when the test says so; `look` is called after whatever is stamped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = asyncio.Event()
+        self.look: Callable[[], object] = lambda: None
+
+    def now_ns(self) -> int:
+        asyncio.get_running_loop().call_soon(self.look)
+        return super().now_ns()
+
+    async def sleep_until(self, t_ns: int) -> None:
+        assert t_ns == 10**9
+        await self.over.wait()
+
+
+TIMED = replace(CALL, until_ns=10**9)
+
+
+async def test_an_answer_is_cut_off_at_its_time_with_what_came_so_far_and_its_connection_closed() -> None:
+    clock = Until()
+    event = delta(content="half ")
+    steps: list[Step] = [STREAM_HEAD + chunked(ROLE, event, end=False), HANG]
+    async with ScriptedServer([steps]) as server, OpenAITransport(server.url, "m", clock) as transport:
+
+        def look() -> None:
+            if transport.decodes(CALL.request):
+                clock.over.set()
+
+        clock.look = look
+        done = await transport.complete(TIMED)
+        await server.gone.wait()
+        assert not transport.decodes(CALL.request)
+    came = len(ROLE) + len(event)
+    assert done.error == f"cut off: its time was over after {came} bytes of the answer's body"
+    assert (done.content, done.finish, done.status, len(done.token_ns)) == ("half ", None, 200, 1)
+    assert done.t_first_byte is not None
+    assert done.t_first_token is not None
+    assert done.t_sent < done.t_first_byte <= done.t_first_token < done.t_done
+
+
+async def test_a_request_that_nobody_answered_is_cut_off_too_and_was_not_decoding() -> None:
+    clock = Until()
+    async with ScriptedServer([[HANG]]) as server, OpenAITransport(server.url, "m", clock) as transport:
+
+        async def look() -> None:
+            await server.arrived.wait()
+            assert not transport.decodes(CALL.request)
+            clock.over.set()
+
+        looking = asyncio.create_task(look())
+        done = await transport.complete(TIMED)
+        await looking
+        await server.gone.wait()
+    assert done.error == "cut off: its time was over after 0 bytes of the answer's body"
+    assert (done.content, done.t_first_byte, done.t_first_token, done.status) == ("", None, None, None)
+
+
+async def test_an_answer_that_ends_before_its_time_is_whole() -> None:
+    clock = Until()
+    async with (
+        ScriptedServer([[answer(delta(content="x"), STOP, DONE)]]) as server,
+        OpenAITransport(server.url, "m", clock) as transport,
+    ):
+        done = await transport.complete(TIMED)
+    assert (done.content, done.error) == ("x", None)
+
+
+async def test_a_stream_with_a_role_only_does_not_decode_yet() -> None:
+    clock = Until()
+    seen: list[bool] = []
+    asked = asyncio.Event()
+    first, second = STREAM_HEAD + chunked(b": wait\n\n", ROLE, end=False), chunked(delta(content="x"), STOP, DONE)
+
+    async with ScriptedServer([[first, asked, second]]) as server, OpenAITransport(server.url, "m", clock) as transport:
+
+        def look() -> None:
+            if server.arrived.is_set() and transport._open[CALL.request].pieces:
+                seen.append(transport.decodes(CALL.request))
+                clock.look = lambda: None
+                asked.set()
+
+        clock.look = look
+        done = await transport.complete(CALL)
+    assert (seen, done.content) == ([False], "x")

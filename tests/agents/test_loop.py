@@ -9,18 +9,10 @@ import anyio
 import pytest
 
 from agentload.agents.actions import JsonActions
-from agentload.agents.loop import (
-    FINISH,
-    FRESH,
-    NUDGE,
-    REPEATED,
-    SYSTEM,
-    AgentLimits,
-    End,
-    Outcome,
-    Sampling,
-)
+from agentload.agents.loop import FINISH, FRESH, KILLED, NUDGE, REPEATED, SYSTEM
+from agentload.agents.outcome import AgentLimits, Doing, End, Outcome, Sampling
 from agentload.core.records import ChatCall, Completion
+from agentload.errors import SandboxError
 from tests.agents.loop_parts import FREE, Echo, S, Stage, fails, says, stage, uses
 
 pytestmark = pytest.mark.anyio
@@ -28,8 +20,8 @@ READ = ("read", '{"path": "a.rs"}')
 
 
 def balance(outcome: Outcome) -> int:
-    """Requests that are neither a tool call that ran, nor an answer, nor a failure."""
-    return outcome.requests - outcome.tool_calls - outcome.answers - outcome.failed_requests
+    """Requests that are neither a tool call that ran, nor an answer, nor a failure, nor cut off."""
+    return outcome.requests - outcome.tool_calls - outcome.answers - outcome.failed_requests - outcome.cut_requests
 
 
 # ---- history -------------------------------------------------------------------------------------------------------
@@ -200,6 +192,20 @@ async def test_a_repeated_call_names_no_file_where_none_are_known() -> None:
     assert here.model.calls[2].messages[-1]["content"] == f"fn a\n{REPEATED}"
 
 
+async def test_notes_stay_within_the_cap_of_a_tool_result() -> None:
+    # Nothing is left of the context: the least cap, 400 bytes. The second call is a repeated one.
+    limits = replace(FREE, tool_calls=10, context_tokens=9000, answer_tokens=10)
+    known = [f"src/module_{number}.rs" for number in range(9)]
+    here = stage(uses(READ), uses(READ), says("done"), limits=limits, known_paths=known)
+    await here.agent.work([Echo(text="é" * 200)])
+    first, second = (call.messages[-1]["content"] for call in here.model.calls[1:])
+    assert first == "é" * 200
+    assert 300 < len(second.encode()) <= 400
+    assert REPEATED in second
+    assert "bytes cut here" in second
+    assert here.events.of("tool_done")[1]["truncated"] is True
+
+
 # ---- ends and limits -----------------------------------------------------------------------------------------------
 
 
@@ -248,9 +254,18 @@ async def test_too_little_growth_is_sent_back_although_the_calls_are_enough() ->
     assert (outcome.end, outcome.nudges, outcome.answer, outcome.growth_tokens) == (End.ANSWERED, 1, "b", 1000)
 
 
-async def test_stop_at_minimum_asks_for_the_final_answer_as_soon_as_both_minima_are_reached() -> None:
+@pytest.mark.parametrize(("without_tools", "choice"), [(False, None), (True, "none")])
+async def test_stop_at_minimum_asks_for_the_final_answer_as_soon_as_both_minima_are_reached(
+    *, without_tools: bool, choice: str | None
+) -> None:
+    # A tool choice of "none" takes the tools out of ds4's prompt and undoes its prefix cache: only where asked for.
     limits = AgentLimits(
-        min_tool_calls=2, min_growth_tokens=500, stop_at_minimum=True, answer_tokens=70, final_tokens=90
+        min_tool_calls=2,
+        min_growth_tokens=500,
+        stop_at_minimum=True,
+        answer_tokens=70,
+        final_tokens=90,
+        final_without_tools=without_tools,
     )
     here = stage(
         uses(READ, usage=(100, 10)),
@@ -263,7 +278,7 @@ async def test_stop_at_minimum_asks_for_the_final_answer_as_soon_as_both_minima_
     assert (outcome.end, outcome.answer, outcome.tool_calls, outcome.requests) == (End.WRAPPED_UP, "final", 3, 4)
     last = here.model.calls[-1]
     assert last.messages[-1] == {"role": "user", "content": FINISH}
-    assert [(call.max_tokens, call.tool_choice) for call in here.model.calls] == [(70, None)] * 3 + [(90, "none")]
+    assert [(call.max_tokens, call.tool_choice) for call in here.model.calls] == [(70, None)] * 3 + [(90, choice)]
     assert last.tools == here.model.calls[0].tools  # leaving them out would undo the prefix cache
 
 
@@ -282,12 +297,33 @@ async def test_the_last_turn_is_followed_by_one_request_for_the_final_answer() -
     assert (outcome.end, outcome.requests, outcome.answer) == (End.WRAPPED_UP, 3, "final")
 
 
-async def test_turns_that_failures_used_up_end_without_an_answer() -> None:
-    here = stage(uses(READ), fails("stall: x"), limits=replace(FREE, turns=2))
+async def test_turns_that_a_failure_used_up_are_followed_by_one_request_for_the_final_answer() -> None:
+    here = stage(uses(READ), fails("stall: x"), says("final"), limits=replace(FREE, turns=2))
     outcome = await here.agent.work([Echo()])
-    assert (outcome.end, outcome.requests, outcome.failed_requests) == (End.NO_ANSWER, 2, 1)
-    assert outcome.why == "2 turns were used up"
+    assert (outcome.end, outcome.requests, outcome.failed_requests, outcome.answer) == (End.WRAPPED_UP, 3, 1, "final")
+    assert here.model.calls[2].messages[-1] == {"role": "user", "content": FINISH}
     assert balance(outcome) == 0
+
+
+async def test_a_final_request_that_fails_when_the_turns_are_used_up_ends_without_an_answer() -> None:
+    here = stage(uses(READ), fails("stall: x"), fails("stall: y"), limits=replace(FREE, turns=2))
+    outcome = await here.agent.work([Echo()])
+    assert (outcome.end, outcome.requests, outcome.failed_requests) == (End.NO_ANSWER, 3, 2)
+    assert outcome.why == "2 turns were used up, and its final answer failed: stall: y"
+    assert here.agent.first_error == (10, "stall: x")
+
+
+@pytest.mark.parametrize("resample", [False, True])
+async def test_an_early_answer_at_the_last_turn_is_followed_by_the_request_for_the_final_one(*, resample: bool) -> None:
+    limits = AgentLimits(turns=2, min_tool_calls=5, min_growth_tokens=0, nudges=9, resample=resample)
+    here = stage(uses(READ), says("early"), says("final"), limits=limits)
+    outcome = await here.agent.work([Echo()])
+    assert (outcome.end, outcome.requests, outcome.answer, outcome.nudges) == (End.WRAPPED_UP, 3, "final", 1)
+    last = here.model.calls[-1]
+    assert last.tool_choice is None
+    # No nudge to go on beside the request to stop.
+    said = [message["content"] for message in last.messages[4:]]
+    assert said == ([FINISH] if resample else ["early", FINISH])
 
 
 @pytest.mark.parametrize(("prompt", "ends"), [(699, False), (700, True)])
@@ -307,11 +343,85 @@ async def test_a_tool_result_counts_as_a_third_of_its_bytes_until_the_next_usage
     assert (await here.agent.work([Echo(text="é" * 151 + "x")])).end is End.CONTEXT
 
 
-async def test_the_wall_time_is_kept_by_the_clock_from_the_start_of_the_work() -> None:
-    # Each request takes 10 s: at the second's end 20 s have passed.
-    here = stage(uses(READ), uses(READ), says("final"), limits=replace(FREE, wall_s=20.0), takes_ns=10 * S)
+async def test_at_the_end_of_the_wall_time_the_request_in_flight_is_cut_off_and_kept_as_that() -> None:
+    # Each request takes 10 s: 25 s end in the middle of the third.
+    here = stage(
+        uses(READ, usage=(100, 10)),
+        uses(READ, usage=(200, 10)),
+        says("half an ans"),
+        limits=replace(FREE, wall_s=25.0),
+        takes_ns=10 * S,
+    )
     outcome = await here.agent.work([Echo()])
-    assert (outcome.end, outcome.tool_calls, outcome.answer) == (End.WALL_TIME, 2, "final")
+    assert (outcome.end, outcome.why) == (End.OUT_OF_TIME, "cut off: by the test (25 s)")
+    assert (outcome.requests, outcome.cut_requests, outcome.failed_requests, outcome.answers) == (3, 1, 0, 0)
+    assert (outcome.answered_requests, outcome.answer, balance(outcome)) == (2, "", 0)
+    assert here.clock.at == 1_025 * S
+    assert {call.until_ns for call in here.model.calls} == {1_025 * S}
+    assert here.events.of("request_done")[-1]["error"] == "cut off: by the test"
+    # What came of it is in the answer's record, and no message of the conversation.
+    cut = here.history.of("answer")[-1]
+    assert (cut["content"], cut["error"], cut["finish"]) == ("half an ans", "cut off: by the test", None)
+    assert here.history.kinds()[-1] == "answer"
+    assert (here.agent.doing, here.agent.request) == (Doing.DONE, None)
+
+
+async def test_a_tool_that_runs_at_the_end_of_the_wall_time_is_killed_and_that_is_its_result() -> None:
+    tool = Echo("bash", before=anyio.sleep_forever)
+    here = stage(uses(("bash", "{}")), limits=replace(FREE, wall_s=30.0), takes_ns=10 * S)
+    outcome = await here.agent.work([tool])
+    assert (outcome.end, outcome.why) == (End.OUT_OF_TIME, "cut off: its time was over while bash ran (30 s)")
+    assert (outcome.requests, outcome.tool_calls, outcome.failed_calls, balance(outcome)) == (1, 1, 1, 0)
+    assert (tool.got, here.clock.at, here.clock.slept) == ([], 1_030 * S, [20 * S])
+    done = here.events.of("tool_done")[0]
+    assert (done["ok"], done["detail"]) == (False, {"ended": "out of time"})
+    assert here.history.of("message")[-1]["message"] == {"role": "tool", "tool_call_id": "c0-0", "content": KILLED}
+
+
+async def test_no_request_is_sent_when_the_wall_time_is_over_between_two() -> None:
+    here = stage(uses(READ), uses(READ), limits=replace(FREE, wall_s=20.0), takes_ns=10 * S)
+    outcome = await here.agent.work([Echo()])
+    assert (outcome.end, outcome.why) == (End.OUT_OF_TIME, "its time was over between two requests (20 s)")
+    assert (outcome.requests, outcome.tool_calls, outcome.cut_requests, balance(outcome)) == (2, 2, 0, 0)
+
+
+async def test_the_pause_before_a_retry_ends_with_the_wall_time() -> None:
+    here = stage(fails("stall: x"), limits=replace(FREE, wall_s=1.5), takes_ns=S)
+    outcome = await here.agent.work([Echo()])
+    assert (outcome.end, outcome.requests, here.clock.slept) == (End.OUT_OF_TIME, 1, [S // 2])
+
+
+async def test_an_error_of_a_tool_that_is_no_result_arrives_as_itself() -> None:
+    async def breaks() -> None:
+        raise SandboxError("the sandbox broke")
+
+    here = stage(uses(READ))
+    with pytest.raises(SandboxError, match="the sandbox broke"):
+        await here.agent.work([Echo(before=breaks)])
+
+
+async def test_what_an_agent_is_at_can_be_looked_at_meanwhile() -> None:
+    seen: list[tuple[Doing, str | None, int]] = []
+
+    async def look() -> None:
+        seen.append((here.agent.doing, here.agent.request, here.agent.context_tokens))
+
+    def answering(call: ChatCall) -> Completion:
+        seen.append((here.agent.doing, here.agent.request, here.agent.context_tokens))
+        return uses(READ, usage=(100, 10))(call) if call.turn == 0 else says("done")(call)
+
+    here = stage(answering, answering)
+    seen.append((here.agent.doing, here.agent.request, here.agent.context_tokens))
+    await here.agent.work([Echo(text="x" * 300, before=look)])
+    seen.append((here.agent.doing, here.agent.request, here.agent.context_tokens))
+    # 110 by usage; the result's 300 bytes are 100 tokens more.
+    assert seen == [
+        (Doing.WAITING, None, 0),
+        (Doing.REQUEST, "a0-r0", 0),
+        (Doing.TOOL, None, 110),
+        (Doing.REQUEST, "a0-r1", 210),
+        (Doing.DONE, None, 210),
+    ]
 
 
 async def test_three_failures_in_a_row_end_the_agent_a_second_apart() -> None:
@@ -361,8 +471,8 @@ async def test_a_cancellation_leaves_what_was_done_so_far() -> None:
 
 
 def test_the_output_limit_is_an_equal_share_of_what_is_left() -> None:
-    # (180,000 - 8,192 - 82 * 64) / 82 = 2,031.2 tokens; 3 bytes each: 6,093 bytes.
-    assert stage().agent.output_limit() == 6093
+    # (180,000 - 8,192 - 34 * 64) / 34 = 4,989.2 tokens; 3 bytes each: 14,967 bytes.
+    assert stage().agent.output_limit() == 14_967
     # With one call left, (100,000 - 8,192 - 64) * 3 = 275,232 bytes: the cap holds.
     assert stage(limits=AgentLimits(tool_calls=1, context_tokens=100_000)).agent.output_limit() == 50_000
     # Nothing left: the least.

@@ -6,7 +6,8 @@ can add it up by hand. With `log` it writes the lines that llama.cpp writes for 
 and the same durations in the answer's `timings`.
 
 As a program (`python -m tests.run.chat_model`) it is a server process for --launch and for attaching to:
-`--tell PATH` names a FIFO to which it writes "listening PORT", and "hanging PID" when it plays HANG.
+`--tell PATH` names a FIFO to which it writes "listening PORT", "hanging PID" when it plays HANG, and "loading PID"
+when it is never ready.
 """
 
 import argparse
@@ -115,6 +116,8 @@ class ChatModel:
             body = json.dumps({"object": "list", "data": [{"id": "scripted", "object": "model"}]}).encode()
             head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
             return (head + body, CLOSE)
+        if not seen.line.startswith("POST "):  # /health, which not every server has
+            return (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", CLOSE)
         number = len(self.requests)
         self.requests.append(seen)
         if self.die_at is not None and number >= self.die_at:
@@ -218,6 +221,8 @@ async def _main() -> None:
     parser.add_argument("--tell", type=Path)
     parser.add_argument("--hang-at", type=int)
     parser.add_argument("--quiet", action="store_true", help="write no log")
+    parser.add_argument("--stubborn", action="store_true", help="take no notice of SIGTERM")
+    parser.add_argument("--never-ready", action="store_true", help="load for ever, deaf to SIGTERM meanwhile")
     options = parser.parse_args()
 
     def write(line: str) -> None:
@@ -229,8 +234,12 @@ async def _main() -> None:
         if tell is not None:
             os.write(tell, what.encode() + b"\n")
 
+    if options.never_ready:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        say(f"loading {os.getpid()}")
+        await asyncio.Event().wait()
     ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, (lambda: None) if options.stubborn else ended.set)
     model = ChatModel(
         hang_at=options.hang_at,
         log=None if options.quiet else write,

@@ -45,10 +45,10 @@ class Made:
         return [one for _, one in jsonlines.read(self.run.messages_path(agent), schemas.MESSAGES)]
 
 
-async def make(out: Path, cache_dir: Path, fields: dict[str, Any]) -> Made:
+async def make(out: Path, cache_dir: Path, fields: dict[str, Any], **options: Any) -> Made:
     said: list[str] = []
     chosen = scenario.from_fields(fields, "")
-    return Made(await runner.run(chosen, out, environment(cache_dir), said.append), said)
+    return Made(await runner.run(chosen, out, environment(cache_dir), said.append, **options), said)
 
 
 def only_run(out: Path) -> RunDir:

@@ -7,11 +7,14 @@ where the test says so, never answers.
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tomllib
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,13 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner, Result
 
+from agentload import plugins
 from agentload.agents import workspace
 from agentload.analysis import account as accounts
 from agentload.cli import app
 from agentload.errors import AgentloadError, UsageError
+from agentload.run.interrupt import AT_ONCE, INTERRUPTED
+from tests.agents.scripted_server import HANG, ScriptedServer
 from tests.run.chat_model import ChatModel, in_a_thread
 from tests.run.runs import AGENTLOAD, Made, environment, fields_of, only_run
 
@@ -128,11 +134,21 @@ def test_a_users_own_checkout_is_worked_on_as_it_was_committed(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--agents", "0"), "agents: Input should be greater than or equal to 1, got 0"),
-        (("--stagger", "nan"), "stagger_s: Input should be a finite number, got nan"),
+        (("--agents", "0"), "--agents: expected at least 1, got 0"),
+        (("--stagger", "nan"), "--stagger: expected a finite number, got nan"),
+        (("--answer-tokens", "0"), "--answer-tokens: expected at least 1, got 0"),
+        (("--wall", "-1"), "--wall: expected at least 0, got -1.0"),
+        (("--server-log", ""), "--server-log: expected some text, got ''"),
+        (("--base-url", ""), "--base-url: expected some text, got ''"),
+        (("--launch", ""), "--launch: expected some text, got ''"),
         (("--launch", "serve"), "--launch: expected the server's address: put {port} or --port N into the command"),
-        (("--launch", "serve {host} {port}"), "--launch: unknown placeholder {host}: there is {port}"),
-        (("--server-log", "x.log"), "--server-log is the log of a server that runs already"),
+        (("--launch", "serve {host} {port}"), "--launch: "),
+        (("--launch", "serve {port}", "--base-url", "http://127.0.0.1:1/v1"), "--launch: "),
+        (("--server-log", "x.log"), "server.log: expected the server whose log it is: give --base-url"),
+        (
+            ("--server-log", "x.log", "--launch", "serve {port}"),
+            "server.log: a server that is launched writes to RUN/server.log",
+        ),
         (("--server-args", "'"), "--server-args: No closing quotation"),
         (("nothing.toml",), "nothing.toml: cannot be read: No such file or directory"),
     ],
@@ -154,7 +170,157 @@ def test_a_server_in_the_file_that_is_no_table_is_told_also_beside_an_option(cac
     for options in ((), ("--base-url", "http://127.0.0.1:8080/v1"), ("--launch", "serve --port {port}")):
         done = here(cache_dir, "run", str(path), *options)
         assert isinstance(done.exception, UsageError), done.exception
-        assert str(done.exception).startswith(f"{path}: server: Input should be a valid dictionary")
+        assert str(done.exception).startswith(f"{path}:1: server: expected a table, got 'http:")
+
+
+def test_a_bad_value_in_the_file_is_told_with_its_line_also_beside_options(cache_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text("\n[limits]\nturns = 0\n", encoding="utf-8")
+    done = here(cache_dir, "run", str(path), "--tool-calls", "3")
+    assert str(done.exception) == f"{path}:3: limits.turns: expected at least 1, got 0"
+
+
+def test_launch_takes_the_place_of_the_files_endpoint_with_its_address_and_its_log(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    server = {"kind": "endpoint", "base_url": "http://127.0.0.1:9/v1", "log": "/nowhere", "model": "scripted"}
+    path = scenario_file(tmp_path, server=server)
+    launch = f"{sys.executable} -m tests.run.chat_model --port {{port}}"
+    done = here(cache_dir, "run", path, "--launch", launch, "--agents", "1", "--out", str(tmp_path / "runs"))
+    assert (done.exit_code, done.exception) == (0, None)
+    manifest = only_run(tmp_path / "runs").read_manifest()
+    assert manifest.server["kind"] == "launch"
+    assert manifest.scenario["server"] == {
+        "kind": "launch",
+        "launch": launch,
+        "model": "scripted",
+        "args": [],
+        "ready_s": 600.0,
+        "stop_s": 600.0,
+    }
+
+
+def test_help_shows_every_default_and_the_installed_log_formats(cache_dir: Path) -> None:
+    text = " ".join(CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).stdout.split())
+    for default in (
+        "How many agents. [default: (3)]",
+        "Seed of tasks and sampling. [default: (0)]",
+        "Part of the run directory's name. [default: (run)]",
+        "as the markers say it. [default: (default)]",
+        "Most tool calls of an agent. [default: (34; embedded server: 18)]",
+        "then it is cut off. [default: (3600; embedded server: 900)]",
+        "Most tokens of one answer. [default: (4096; embedded server: 160)]",
+        "Most tokens of context of an agent. [default: (180000; embedded server: 8192)]",
+        "[default: (native)]",
+        f"The log's format: {', '.join(plugins.names(plugins.SERVERLOGS))}. [default: (detected)]",
+    ):
+        assert default in text, default
+
+
+def test_help_does_not_pay_for_what_a_run_needs(cache_dir: Path) -> None:
+    program = """
+import sys
+from agentload.cli import main
+sys.argv = ["agentload", "run", "--help"]
+try:
+    main()
+finally:
+    print(sorted({"openai", "polars", "git", "psutil"} & set(sys.modules)), file=sys.stderr)
+"""
+    env = environment(cache_dir)
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+# ---- runs that fail: what there is stays, and is named -------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_server_that_ends_before_it_is_ready_leaves_a_run_directory_that_is_named(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    launch = f"{sys.executable} -c \"raise SystemExit('no such model')\" {{port}}"
+    process = await start(cache_dir, "run", "--launch", launch, "--corpus", "tiny", "--out", str(out), "--quiet")
+    stdout, stderr = [text.decode() for text in await process.communicate()]
+    run = only_run(out)
+    assert (process.returncode, stdout) == (2, f"{run.path}\n")
+    there, error = stderr.splitlines()
+    assert there == f"what there is: {run.path}"
+    assert error.startswith("agentload: ")
+    assert "no such model" in error
+    assert run.read_manifest().status == "error"
+
+
+@pytest.mark.anyio
+async def test_an_endpoint_that_fails_every_completion_is_exit_code_2_with_its_first_failure_last(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    async with ChatModel(die_at=0) as model:
+        path = scenario_file(tmp_path, base_url=model.url, stagger_s=0.0)
+        process = await start(cache_dir, "run", path, "--out", str(out), "--quiet")
+        stdout, stderr = [text.decode() for text in await process.communicate()]
+    run = only_run(out)
+    assert process.returncode == 2
+    assert stdout.splitlines()[-1] == str(run.path)
+    (line,) = stderr.splitlines()
+    assert line.startswith("agentload: no request of any agent was answered: broken answer: ")
+    assert (run.read_manifest().status, (run.derived / "account.json").is_file()) == ("error", True)
+
+
+@pytest.mark.anyio
+async def test_a_disk_that_fills_up_in_mid_run_still_has_room_for_the_last_manifest(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    out, copy = tmp_path / "runs", tmp_path / "copy"
+    out.mkdir()
+    probe = await asyncio.create_subprocess_exec("unshare", "-Urm", "mount", "-t", "tmpfs", "t", str(out), stderr=PIPE)
+    _, why = await probe.communicate()
+    if probe.returncode != 0:
+        pytest.skip(f"no small file system can be mounted here: {why.decode().strip()}")
+    # An answer of 300 kB goes into the conversation twice; 600 kB are there, of which 296 kB are set aside.
+    async with ChatModel(script=("x" * 300_000,)) as model:
+        path = scenario_file(tmp_path, base_url=model.url, agents=1)
+        shell = (
+            f"mount -t tmpfs -o size=600k t {out} || exit 99\n" + '"$@"; code=$?; ' + f"cp -a {out} {copy}; exit $code"
+        )
+        process = await asyncio.create_subprocess_exec(
+            *("unshare", "-Urm", "sh", "-c", shell, "sh", *AGENTLOAD, "run", path, "--out", str(out)),
+            stdout=PIPE,
+            stderr=PIPE,
+            env=environment(cache_dir),
+        )
+        stdout, stderr = [text.decode() for text in await process.communicate()]
+    run = only_run(copy)
+    assert process.returncode == 2, stderr
+    assert stdout.splitlines()[-1] == str(out / run.path.name)
+    assert "Traceback" not in stderr
+    messages = "agents/a0/messages.jsonl: cannot be written: No space left on device"
+    assert stderr.splitlines()[-1] == f"agentload: {out / run.path.name}/{messages}"
+    manifest = run.read_manifest()
+    assert manifest.status == "error"
+    assert manifest.why is not None
+    assert manifest.why.endswith(messages)
+    assert accounts.account(run.path)["work"]["requests"] == 1
+
+
+@pytest.mark.anyio
+async def test_a_run_directory_that_vanishes_is_one_line_and_exit_code_2(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    async with ChatModel(hang_at=0) as model:
+        path = scenario_file(tmp_path, base_url=model.url, agents=1)
+        process = await start(cache_dir, "run", path, "--out", str(out))
+        await model.hanging.wait()
+        run = only_run(out)
+        shutil.rmtree(run.path)
+        process.terminate()
+        stdout, stderr = [text.decode() for text in await process.communicate()]
+    assert (process.returncode, stdout) == (2, f"{run.path}\n")
+    error = f"agentload: {run.manifest_path}: cannot be written: No such file or directory"
+    assert stderr.splitlines()[-2:] == [f"what there is: {run.path}", error]
 
 
 # ---- signals -------------------------------------------------------------------------------------------------------
@@ -177,6 +343,7 @@ async def test_ctrl_c_ends_the_run_as_cancelled_and_it_can_be_accounted_for(
     assert stdout.decode().splitlines()[-1] == str(run.path)
     assert b"Traceback" not in stderr
     assert stderr.decode().splitlines()[-1] == "status: cancelled: interrupted by a signal"
+    assert stderr.decode().splitlines().count(INTERRUPTED) == 1
     manifest = run.read_manifest()
     assert (manifest.status, manifest.why) == ("cancelled", "interrupted by a signal")
     assert "cancelled" in {one["end"] for one in manifest.agents}
@@ -192,21 +359,87 @@ async def test_ctrl_c_ends_the_run_as_cancelled_and_it_can_be_accounted_for(
     assert "ended in a call" not in stdout.decode()
 
 
+async def read_until(process: Process, wanted: str) -> list[str]:
+    """The lines on stderr up to one that is `wanted`."""
+    assert process.stderr is not None
+    lines: list[str] = []
+    while not lines or lines[-1] != wanted:
+        line = await process.stderr.readline()
+        assert line, lines
+        lines.append(line.decode().rstrip("\n"))
+    return lines
+
+
+@contextmanager
+def told(folder: Path) -> Iterator[tuple[Path, Callable[[str], int]]]:
+    """A FIFO for a server's --tell, and a function that returns the number after a word that it tells."""
+    fifo = folder / "tell"
+    os.mkfifo(fifo)
+
+    def wait_for(word: str) -> int:
+        with fifo.open(encoding="utf-8") as lines:
+            return next(int(line.split()[1]) for line in lines if line.startswith(word))
+
+    yield fifo, wait_for
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("option", "word"), [("--stubborn --hang-at 2", "hanging"), ("--never-ready", "loading")])
+async def test_ctrl_c_twice_ends_a_server_that_does_not_want_to_and_leaves_whole_files(
+    option: str, word: str, cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    with told(tmp_path) as (fifo, wait_for):
+        launch = f"{sys.executable} -m tests.run.chat_model {option} --tell {fifo} --port {{port}}"
+        path = scenario_file(tmp_path, server={"launch": launch})
+        process = await start(cache_dir, "run", path, "--out", str(out))
+        pid = await asyncio.to_thread(wait_for, word)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert pid in {one.pid for one in family}
+    process.send_signal(signal.SIGINT)
+    before = await read_until(process, INTERRUPTED)
+    process.send_signal(signal.SIGINT)
+    stdout, rest = [text.decode() for text in await process.communicate()]
+    run = only_run(out)
+    assert f"run directory: {run.path}" in before
+    assert process.returncode == 1, rest
+    assert AT_ONCE in rest.splitlines()
+    assert "Traceback" not in rest
+    assert stdout.splitlines()[-1] == str(run.path)
+    assert [one for one in family if one.is_running()] == []
+    manifest = run.read_manifest()
+    assert (manifest.status, manifest.why) == ("cancelled", "interrupted by a signal")
+    assert [one["action"] for one in Made(run).markers()] == (["begin", "end"] if word == "hanging" else [])
+    assert accounts.account(run.path)["status"] == "cancelled"
+
+
+@pytest.mark.anyio
+async def test_ctrl_c_before_there_is_a_run_directory_ends_at_once_and_leaves_none(tmp_path: Path) -> None:
+    async with ScriptedServer([[HANG]]) as index:
+        env = environment(tmp_path / "cache") | {"PIP_INDEX_URL": index.url, "UV_DEFAULT_INDEX": index.url}
+        arguments = ("run", "--base-url", "http://127.0.0.1:9/v1", "--corpus", "tiny", "--out", str(tmp_path / "runs"))
+        process = await asyncio.create_subprocess_exec(*AGENTLOAD, *arguments, stdout=PIPE, stderr=PIPE, env=env)
+        await index.arrived.wait()
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = [text.decode() for text in await process.communicate()]
+    assert (process.returncode, stdout) == (130, "")
+    assert stderr.splitlines()[-2:] == [
+        INTERRUPTED,
+        "agentload: interrupted before anything ran: there is no run directory",
+    ]
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.anyio
 async def test_sigterm_leaves_no_server_of_ours_behind(
     cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
 ) -> None:
-    out, fifo = tmp_path / "runs", tmp_path / "tell"
-    os.mkfifo(fifo)
-    launch = f"{sys.executable} -m tests.run.chat_model --hang-at 2 --tell {fifo} --port {{port}}"
-    path = scenario_file(tmp_path, server={"launch": launch})
-    process = await start(cache_dir, "run", path, "--out", str(out))
-
-    def pid_of_the_server() -> int:
-        with fifo.open(encoding="utf-8") as told:
-            return next(int(line.split()[1]) for line in told if line.startswith("hanging"))
-
-    pid = await asyncio.to_thread(pid_of_the_server)
+    out = tmp_path / "runs"
+    with told(tmp_path) as (fifo, wait_for):
+        launch = f"{sys.executable} -m tests.run.chat_model --hang-at 2 --tell {fifo} --port {{port}}"
+        path = scenario_file(tmp_path, server={"launch": launch})
+        process = await start(cache_dir, "run", path, "--out", str(out))
+        pid = await asyncio.to_thread(wait_for, "hanging")
     family = psutil.Process(process.pid).children(recursive=True)
     assert pid in {one.pid for one in family}
     process.terminate()
@@ -240,13 +473,12 @@ async def test_a_run_that_was_killed_is_accounted_for_and_said_to_have_been_kill
     # The conversation is there to the last message: two tool calls, an answer that came too early, and its nudge.
     assert [one["number"] for one in made.history("a0") if one["event"] == "message"] == list(range(1, 9))
     done = here(cache_dir, "account", str(run.path))
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert (done.exit_code, done.stderr) == (1, "")
     stdout = done.stdout
     assert f"{run.path.name}  started" in stdout
     assert "its end marker is missing" in stdout
-    assert (
-        "the run was killed, its agents' outcomes are not known: 4 requests (0 failed, 1 broken off), 2 tool" in stdout
-    )
+    assert "the run was killed, its agents' outcomes are not known: 4 requests" in stdout
+    assert "1 broken off" in " ".join(stdout.split())
     assert "doubt (segment-without-end)" in stdout
     found = json.loads((run.derived / "account.json").read_bytes())
     work = {"requests": 4, "tool_calls": 2, "failed_requests": 0, "broken_off": 1, "answers": None, "nudges": None}

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import polars as pl
+import psutil
 import pytest
 
 from agentload.agents import tasks, workspace
@@ -21,8 +22,9 @@ from agentload.core import markers
 from agentload.errors import EndpointError, UsageError
 from agentload.report import terminal
 from agentload.run import runner, scenario
+from agentload.run.interrupt import first_leaf
 from tests.run.chat_model import FINAL, ChatModel
-from tests.run.runs import TASKS, Made, derived_bytes, environment, fields_of, make, only_run
+from tests.run.runs import LIMITS, TASKS, Made, derived_bytes, environment, fields_of, make, only_run
 
 # By hand from the model's rules: agents 0 and 1, turns 0, 1 and 2.
 PROMPT = (1000 + 1300 + 1600) + (1100 + 1400 + 1700)  # 8,100
@@ -144,8 +146,16 @@ def test_it_is_said_what_is_used_and_when_each_agent_starts(finished: Finished) 
     assert finished.said[0] == "server: a base URL is given: the server behind it is used"
     assert finished.said[1].startswith("sandbox: ")
     titles = [tasks.load(name).title for name in TASKS]
-    assert f"agent a0 starts at 0 s: {TASKS[0]}, {titles[0]}" in finished.said
-    assert f"agent a1 starts at 0.05 s: {TASKS[1]}, {titles[1]}" in finished.said
+    assert f"run directory: {finished.run.path}" in finished.said
+    plan = [
+        "endpoint: " + str(finished.run.read_manifest().server["base_url"]) + ", model scripted",
+        f"agent a0 starts 0 s after the begin marker: {TASKS[0]}, {titles[0]}",
+        f"agent a1 starts 0.05 s after the begin marker: {TASKS[1]}, {titles[1]}",
+        "the agents take at most 1:00:00: 0:00 until the last one starts, 1:00:00 for its work (--wall)",
+        "a0 started",
+    ]
+    begin = finished.said.index(plan[0])
+    assert finished.said[begin : begin + 5] == plan
 
 
 def test_totals_are_the_sums_of_what_the_server_counted(copied: RunDir, finished: Finished) -> None:
@@ -157,6 +167,7 @@ def test_totals_are_the_sums_of_what_the_server_counted(copied: RunDir, finished
         "answers": 2,
         "nudges": 0,
         "failed_requests": 0,
+        "cut_requests": 0,
         "calls_not_run": 0,
         "failed_calls": 0,
         "repeated_calls": 0,
@@ -267,6 +278,100 @@ async def test_a_server_that_dies_in_mid_run_leaves_a_partial_run_that_can_be_ac
     text = terminal.render(found)
     assert "requests 4 = tool calls 2 + answers 0 + failed 2\n" in text
     assert "partial: a0 failed" in " ".join(text.split())
+
+
+@pytest.mark.anyio
+async def test_an_endpoint_that_fails_every_completion_is_an_error_with_the_first_failure(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    async with ChatModel(die_at=0) as model:
+        made = await make(tmp_path, cache_dir, fields_of(model.url, stagger_s=0.0))
+    manifest = made.run.read_manifest()
+    assert manifest.status == "error"
+    assert manifest.why is not None
+    assert manifest.why.startswith("no request of any agent was answered: broken answer: ")
+    assert [one["action"] for one in made.markers()] == ["begin", "end"]
+    assert accounts.account(made.run.path)["work"]["failed_requests"] == 2
+
+
+@pytest.mark.anyio
+async def test_an_agent_that_did_too_little_makes_the_run_partial_and_is_named(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    # Each makes 2 calls; its context grows by 624 and 625 tokens (by hand in the test of the manifest).
+    limits = {**LIMITS, "min_tool_calls": 2, "min_growth_tokens": 625, "nudges": 0}
+    async with ChatModel() as model:
+        made = await make(tmp_path, cache_dir, fields_of(model.url, limits=limits))
+    manifest = made.run.read_manifest()
+    assert manifest.status == "partial"
+    assert manifest.why == (
+        "a0 did too little work: 2 tool calls (at least 2), growth of context 624 tokens (at least 625); "
+        "it ended as answered"
+    )
+
+
+@pytest.mark.anyio
+async def test_the_wall_time_cuts_off_a_request_that_hangs_and_the_run_is_whole_when_enough_was_done(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    limits = {**LIMITS, "wall_s": 2.0, "min_tool_calls": 2}
+    async with ChatModel(hang_at=2) as model:
+        fields = fields_of(model.url, limits=limits, agents=1)
+        made = await make(tmp_path, cache_dir, fields, progress_s=0.9)
+        await model.server.gone.wait()  # its connection was closed
+    manifest = made.run.read_manifest()
+    assert (manifest.status, manifest.why) == ("success", None)
+    (agent,) = manifest.agents
+    assert (agent["end"], agent["requests"], agent["tool_calls"]) == ("out_of_time", 3, 2)
+    assert (agent["cut_requests"], agent["failed_requests"], agent["answers"]) == (1, 0, 0)
+    cut = made.events("request_done")[2]
+    assert cut["error"].startswith("cut off: its time was over after ")
+    assert cut["t"] >= agent["started"] + 2_000_000_000
+    assert [one["action"] for one in made.markers()] == ["begin", "end"]
+    last = [one for one in made.history("a0") if one["event"] == "answer"][-1]
+    assert (last["request"], last["error"]) == ("a0-r2", cut["error"])
+    # Meanwhile it was said what the agent was at; the last usage was 1300 + 22, and its result in bytes came on top.
+    lines = [line for line in made.said if line.startswith("  0:0")]
+    assert lines
+    assert all("  a0 prefill/queued, turn 3, 2 calls, 1.3k" in line for line in lines)
+
+
+@pytest.mark.anyio
+async def test_the_wall_time_kills_a_command_that_runs(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    script = (("bash", {"command": "echo started; exec sleep 3601"}), FINAL)
+    async with ChatModel(script=script) as model:
+        fields = fields_of(model.url, limits={**LIMITS, "wall_s": 2.0}, agents=1)
+        made = await make(tmp_path, cache_dir, fields)
+    manifest = made.run.read_manifest()
+    (agent,) = manifest.agents
+    assert (manifest.status, agent["end"], agent["requests"]) == ("success", "out_of_time", 1)
+    assert (agent["tool_calls"], agent["failed_calls"]) == (1, 1)
+    (done,) = made.events("tool_done")
+    assert (done["ok"], done["detail"]) == (False, {"ended": "out of time"})
+    assert [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "3601"]] == []
+    assert accounts.account(made.run.path)["work"]["tool_calls"] == 1
+
+
+@pytest.mark.anyio
+async def test_an_error_that_is_a_bug_is_named_in_the_manifest_and_comes_out(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    def say(line: str) -> None:
+        if line == "a1 started":
+            raise TypeError("a bug of whoever listens")
+
+    async with ChatModel() as model:
+        chosen = scenario.from_fields(fields_of(model.url))
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await runner.run(chosen, tmp_path, environment(cache_dir), say)
+    assert isinstance(first_leaf(caught.value), TypeError)
+    run = only_run(tmp_path)
+    manifest = run.read_manifest()
+    assert (manifest.status, manifest.why) == ("error", "internal error: TypeError: a bug of whoever listens")
+    assert [one["action"] for one in Made(run).markers()] == ["begin", "end"]
+    assert accounts.account(run.path)["status"] == "error"
 
 
 @pytest.mark.anyio

@@ -3,24 +3,36 @@
 The server is a process of its own (tests.run.chat_model) whose log follows llama.cpp's.
 """
 
+import asyncio
 import os
+import re
+import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psutil
 import pytest
+import tomli_w
+from anyio import to_thread
 
 from agentload.agents import workspace
 from agentload.analysis import account as accounts
+from agentload.clock import SystemClock
 from agentload.core.markers import parse
 from agentload.errors import ServerError
 from agentload.report import terminal
+from agentload.run.interrupt import first_of_ours
+from agentload.run.logwatch import LogWatch
+from agentload.run.serving import Served, wait_for_open_requests, while_it_runs
+from agentload.servers.process import ServerProcess, free_port
 from tests.run.chat_model import ChatModel
-from tests.run.runs import ROOT, Made, derived_bytes, environment, fields_of, make, only_run
+from tests.run.runs import AGENTLOAD, ROOT, Made, derived_bytes, environment, fields_of, make, only_run
 
 pytestmark = pytest.mark.anyio
 PROGRAM = f"{sys.executable} -m tests.run.chat_model"
@@ -169,13 +181,179 @@ async def test_a_log_that_is_rotated_away_in_mid_run_costs_the_log_and_not_the_r
     manifest = made.run.read_manifest()
     assert (manifest.status, manifest.why) == (
         "partial",
-        f"--server-log: {log} cannot be copied: No such file or directory",
+        f"--server-log cannot be copied: {log} cannot be read: No such file or directory",
     )
     assert [one["end"] for one in manifest.agents] == ["answered", "answered"]
     assert [(one["action"], one["where"]) for one in made.markers()] == [("begin", "log"), ("end", "sidecar")]
     assert "log-gone" in [one["code"] for one in manifest.doubts]
     found = accounts.account(made.run.path)
     assert found["segments"][0]["whole"]["decoded_tokens"] == 135
+
+
+async def test_a_log_that_is_truncated_in_mid_run_costs_the_log_and_not_the_run(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    """As logrotate's copytruncate; it has grown beyond its former size when the run ends."""
+    log = tmp_path / "server.log"
+    with log.open("ab", buffering=0) as file:
+
+        def write(line: str) -> None:
+            if "task 1 | processing" in line:
+                os.truncate(log, 0)
+            file.write(line.encode())
+
+        async with ChatModel(log=write) as model:
+            fields = fields_of(server={"base_url": model.url, "log": str(log)})
+            made = await make(tmp_path / "runs", cache_dir, fields)
+    manifest = made.run.read_manifest()
+    assert manifest.status == "partial"
+    assert str(manifest.why).startswith(f"--server-log cannot be copied: {log} was truncated: the bytes from ")
+    assert log.stat().st_size > made.markers()[0]["offset"]
+    assert [(one["action"], one["where"]) for one in made.markers()] == [("begin", "log"), ("end", "sidecar")]
+    assert "log-gone" in [one["code"] for one in manifest.doubts]
+    assert accounts.account(made.run.path)["segments"][0]["whole"]["decoded_tokens"] == 135
+
+
+@asynccontextmanager
+async def hung(fifo: Path) -> AsyncIterator[int]:
+    """Wait until the server plays HANG; gives its process id. It must be able to tell more while the block lasts."""
+    told = await to_thread.run_sync(fifo.open)
+    with told:
+        yield await to_thread.run_sync(lambda: next(int(line.split()[1]) for line in told if line[:7] == "hanging"))
+
+
+def hanging(fifo: Path, at: int) -> str:
+    """A command whose server hangs from request `at` on, and says so into `fifo`."""
+    os.mkfifo(fifo)
+    return f"{PROGRAM} --port {{port}} --hang-at {at} --tell {fifo}"
+
+
+async def test_a_server_that_is_killed_in_mid_run_ends_the_run_at_once_with_how_it_died(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    """Its agents would wait half an hour for an answer, and the end marker ten seconds for the dead."""
+    fields = fields_of(server={"launch": hanging(tmp_path / "tell", 2)}, stagger_s=0.0)
+
+    over = anyio.Event()
+
+    async def kill() -> None:
+        async with hung(tmp_path / "tell") as pid:
+            os.kill(pid, signal.SIGKILL)
+            await over.wait()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(kill)
+        try:
+            made = await make(tmp_path / "runs", cache_dir, fields)
+        except ServerError as error:
+            said = str(error)
+        else:
+            manifest = made.run.read_manifest()
+            pytest.fail(f"the run ended as {manifest.status}: {manifest.why}; {made.said}")
+        over.set()
+    run = only_run(tmp_path / "runs")
+    pid = Made(run).events("server_started")[0]["pid"]
+    assert re.fullmatch(
+        rf"the server \(pid {pid}\) was killed by signal 9 after \d+\.\d s; its last lines: .* \| .* \| .*; "
+        rf"all of them: {run.server_log}",
+        said,
+    )
+    manifest = run.read_manifest()
+    assert (manifest.status, manifest.why) == ("error", said)
+    assert (manifest.server["exit_code"], manifest.server["killed"]) == (-9, False)  # not by us
+    # Nothing is said of other clients, whose requests might be open: there were none, and the log says no more.
+    assert "open-requests" not in [one["code"] for one in manifest.doubts]
+    assert [one["where"] for one in Made(run).markers()] == ["log", "log"]
+    assert accounts.account(run.path)["requests"]["exact"] == 2
+
+
+async def test_work_is_broken_off_when_its_server_ends(tmp_path: Path) -> None:
+    clock = SystemClock()
+    process = ServerProcess(["sleep", "1000"], tmp_path / "log", tmp_path / "times", clock, env=dict(os.environ))
+    served = Served("launch", "", "http://127.0.0.1:1/v1", "m", "none", process=process)
+
+    async def work() -> None:
+        async with while_it_runs(served):
+            os.kill(process.pid, signal.SIGKILL)
+            await anyio.sleep_forever()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await work()
+    ours = first_of_ours(caught.value)
+    assert isinstance(ours, ServerError)
+    assert "was killed by signal 9" in str(ours)
+    process.stop(0.0)
+
+
+async def test_a_server_behind_a_wrapper_that_is_gone_when_the_work_is_done_is_an_error(tmp_path: Path) -> None:
+    """The wrapper runs, and nobody listens any more."""
+    clock, port = SystemClock(), free_port()
+    process = ServerProcess(["sleep", "1000"], tmp_path / "log", tmp_path / "times", clock, env=dict(os.environ))
+    served = Served("launch", "", f"http://127.0.0.1:{port}/v1", "m", "none", process=process)
+    with pytest.raises(ServerError, match=rf"nobody listens at http://127\.0\.0\.1:{port}/v1 any more, though"):
+        async with while_it_runs(served):
+            pass
+    process.stop(0.0)
+
+
+async def test_requests_that_were_open_when_the_server_died_are_a_doubt_of_their_own(tmp_path: Path) -> None:
+    """Three lines in its log: one request begins, and the server is gone."""
+    line = b"0.01.000.000 I slot launch_slot_: id  0 | task 7 | processing task, is_child = 0\n"
+    script = f"printf '%s\\n' '{line.decode().strip()}'; kill -9 $$"
+    argv = ["sh", "-c", script]
+    clock = SystemClock()
+    process = ServerProcess(argv, tmp_path / "server.log", tmp_path / "times", clock, env=dict(os.environ))
+    ending = await process.wait_exit()
+    served = Served("launch", "", "http://127.0.0.1:1/v1", "m", "none", argv, process=process)
+    served.watch = LogWatch(tmp_path / "server.log", "llamacpp")
+    doubt = await wait_for_open_requests(served, clock)
+    assert doubt is not None
+    assert (doubt.code, doubt.message) == (
+        "server-gone",
+        f"the log shows 1 requests that were open when {ending}",
+    )
+    process.stop(0.0)
+
+
+@pytest.mark.parametrize("deaf", [False, True], ids=["polite", "deaf"])
+async def test_a_run_that_is_killed_leaves_neither_its_server_nor_its_folder(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path, deaf: bool
+) -> None:
+    launch = hanging(tmp_path / "tell", 2)
+    if deaf:
+        launch = f'sh -c \'trap "" TERM; "$@"; "$@"\' sh {launch}'
+    scenario = tmp_path / "scenario.toml"
+    server = {"launch": launch, "stop_s": 0.5}
+    scenario.write_text(tomli_w.dumps(fields_of(server=server, stagger_s=0.0)), encoding="utf-8")
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    process = await asyncio.create_subprocess_exec(
+        *(*AGENTLOAD, "run", str(scenario), "--out", str(tmp_path / "runs")),
+        env=environment(cache_dir) | {"TMPDIR": str(temporary)},
+        stderr=subprocess.DEVNULL,
+    )
+    async with hung(tmp_path / "tell") as pid:
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert pid in [one.pid for one in family]
+        assert [one.name for one in temporary.iterdir() if one.name.startswith("agentload-")]
+        process.kill()
+        await process.wait()
+    assert psutil.wait_procs(family, timeout=60.0)[1] == []
+    assert list(temporary.iterdir()) == []
+    assert accounts.account(only_run(tmp_path / "runs").path)["status"] == "started"
+
+
+async def test_a_server_that_had_to_be_killed_at_the_end_is_said_to_have_been(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    # The model sets a handler of its own for SIGTERM; its wrapper has none, and goes on.
+    script = f"trap '' TERM; {PROGRAM} --port {{port}}; exec sleep 1000"
+    fields = fields_of(server={"launch": f"sh -c {shlex.quote(script)}", "stop_s": 0.3})
+    made = await make(tmp_path, cache_dir, fields)
+    (stopped,) = made.events("server_stopped")
+    assert f"the server (pid {stopped['pid']}) did not end within 0.3 s of SIGTERM: it was killed" in made.said
+    manifest = made.run.read_manifest()
+    assert (manifest.status, manifest.server["killed"], manifest.server["exit_code"]) == ("success", True, -9)
 
 
 async def test_a_server_whose_log_has_no_known_format_is_accounted_for_by_its_answers(
@@ -195,7 +373,7 @@ async def test_a_launched_server_that_ends_before_it_is_ready_is_an_error_with_i
 ) -> None:
     launch = f"{sys.executable} -c \"print('no such model'); raise SystemExit(3)\" --port {{port}}"
     with pytest.raises(
-        ServerError, match=r"exited with 3 before it was ready: .* its last lines: no such model"
+        ServerError, match=r"not ready: .* exited with 3 after .* its last lines: no such model; all of them: "
     ) as caught:
         await make(tmp_path, cache_dir, fields_of(server={"launch": launch}))
     run = only_run(tmp_path)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from agentload.agents.loop import AgentLimits
+from agentload.agents.outcome import AgentLimits
 from agentload.errors import InputError, UsageError
 from agentload.run import scenario
 from agentload.run.scenario import EMBEDDED_LIMITS, Limits, Scenario, resolve
@@ -44,10 +44,32 @@ def test_what_is_given_stays_as_it_is() -> None:
 
 
 def test_one_limit_given_for_the_embedded_server_keeps_the_others_fit_for_its_small_model() -> None:
-    limits = resolve(of(limits={"tool_calls": 5})).limits
+    limits = resolve(of(limits={"tool_calls": 7})).limits
     assert limits is not None
-    assert (limits.tool_calls, limits.context_tokens, limits.stop_at_minimum) == (5, 8192, True)
-    assert limits == EMBEDDED_LIMITS.model_copy(update={"tool_calls": 5})
+    assert (limits.tool_calls, limits.context_tokens, limits.stop_at_minimum) == (7, 8192, True)
+    assert limits == EMBEDDED_LIMITS.model_copy(update={"tool_calls": 7})
+
+
+@pytest.mark.parametrize(
+    ("given", "least"),
+    [
+        ({}, (6, 3000)),
+        ({"tool_calls": 2}, (2, 1000)),  # 3000 * 2 / 6
+        ({"turns": 4}, (4, 2000)),
+        # 4096 - 160 - 200 - 1100 for the first prompt
+        ({"context_tokens": 4096}, (6, 2636)),
+        ({"context_tokens": 1000}, (6, 0)),
+        ({"tool_calls": 3, "context_tokens": 4096}, (3, 1500)),
+        ({"min_tool_calls": 0, "min_growth_tokens": 0}, (0, 0)),
+    ],
+)
+def test_the_least_work_never_asks_for_more_than_the_limits_allow(
+    given: dict[str, int], least: tuple[int, int]
+) -> None:
+    made = resolve(of(limits=given))
+    assert made.limits is not None
+    assert (made.limits.min_tool_calls, made.limits.min_growth_tokens) == least
+    assert resolve(made) == made
 
 
 def test_a_path_of_the_users_own_gets_no_pinned_corpus_beside_it() -> None:
@@ -60,37 +82,104 @@ def test_limits_reach_the_agents_under_their_names() -> None:
     assert Limits(turns=2, wall_s=1.5).for_agents() == AgentLimits(turns=2, wall_s=1.5)
 
 
+NAME = "expected 1 to 64 letters, digits, dots, dashes and underscores, with a letter or digit first"
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"agents": 0}, "agents: Input should be greater than or equal to 1, got 0"),
-        ({"stagger_s": -1.0}, "stagger_s: Input should be greater than or equal to 0, got -1.0"),
-        ({"stagger_s": float("nan")}, "stagger_s: Input should be a finite number, got nan"),
-        ({"temperature": float("inf")}, "temperature: Input should be a finite number, got inf"),
-        ({"agnets": 3}, "agnets: Extra inputs are not permitted, got 3"),
-        ({"server": {"port": 1}}, "server.port: Extra inputs are not permitted, got 1"),
-        ({"limits": {"turns": 0}}, "limits.turns: Input should be greater than or equal to 1, got 0"),
-        ({"server": "here"}, "server: Input should be a valid dictionary or instance of Server, got 'here'"),
-        ({"name": "a/b"}, "name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$', got 'a/b'"),
-        ({"name": ""}, "name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$', got ''"),
-        ({"protocol": "xml"}, "protocol: Input should be 'native' or 'json', got 'xml'"),
-        ({"sample_s": 0.5}, "sample_s: Input should be greater than or equal to 1, got 0.5"),
-        ({"schema": "agentload.scenario/9"}, "schema: Input should be 'agentload.scenario/1', got"),
+        ({"agents": 0}, "agents: expected at least 1, got 0"),
+        ({"agents": 1025}, "agents: expected at most 1024, got 1025"),
+        ({"agents": 1.5}, "agents: expected a whole number, got 1.5"),
+        ({"agents": "many"}, "agents: expected a whole number, got 'many'"),
+        ({"agents": []}, "agents: expected a whole number, got []"),
+        ({"stagger_s": -1.0}, "stagger_s: expected at least 0, got -1.0"),
+        ({"stagger_s": "long"}, "stagger_s: expected a number, got 'long'"),
+        ({"stagger_s": []}, "stagger_s: expected a number, got []"),
+        ({"stagger_s": float("nan")}, "stagger_s: expected a finite number, got nan"),
+        ({"temperature": float("inf")}, "temperature: expected a finite number, got inf"),
+        ({"agnets": 3}, "agnets: there is no such key: there are schema, name, condition, agents, "),
+        ({"server": {"port": 1}}, "server.port: there is no such key: there are kind, base_url, "),
+        ({"limits": {"calls": 1}}, "limits.calls: there is no such key: there are turns, tool_calls, "),
+        ({"limits": {"turns": 0}}, "limits.turns: expected at least 1, got 0"),
+        ({"limits": {"turns": 10**13}}, "limits.turns: expected at most 1000000000000, got 10000000000000"),
+        ({"server": "here"}, "server: expected a table, got 'here'"),
+        ({"request": 3}, "request: expected a table, got 3"),
+        ({"server": {"log": ""}}, "server.log: expected some text, got ''"),
+        ({"server": {"args": [1]}}, "server.args.0: expected text, got 1"),
+        ({"tasks": "one"}, "tasks: expected a list, got 'one'"),
+        ({"unsafe_no_sandbox": "maybe"}, "unsafe_no_sandbox: expected true or false, got 'maybe'"),
+        ({"unsafe_no_sandbox": []}, "unsafe_no_sandbox: expected true or false, got []"),
+        ({"name": "a/b"}, f"name: {NAME}, got 'a/b'"),
+        ({"name": ""}, f"name: {NAME}, got ''"),
+        ({"protocol": "xml"}, "protocol: expected 'native' or 'json', got 'xml'"),
+        ({"sample_s": 0.5}, "sample_s: expected at least 1, got 0.5"),
+        ({"schema": "agentload.scenario/9"}, "schema: expected 'agentload.scenario/1', got"),
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_bad_value_is_one_line_with_the_field_and_the_value(fields: dict[str, Any], message: str) -> None:
+def test_a_bad_value_is_one_line_in_our_words_with_the_field_and_the_value(
+    fields: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UsageError) as caught:
-        scenario.from_fields(fields, "my.toml: ")
+        scenario.from_fields(fields, "my.toml")
     assert str(caught.value).startswith(f"my.toml: {message}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_value_that_an_option_gave_is_named_by_the_option() -> None:
+    options = {"agents": "--agents", "server.args": "--server-args"}
+    with pytest.raises(UsageError) as caught:
+        scenario.from_fields({"agents": 0}, "my.toml", text="agents = 3\n", options=options)
+    assert str(caught.value) == "--agents: expected at least 1, got 0"
+    with pytest.raises(UsageError) as caught:
+        scenario.from_fields({"server": {"args": ["--x", 1]}}, options=options)
+    assert str(caught.value) == "--server-args: expected text, got 1"
+
+
+FILE = """\
+# agents = 0
+name = "x"
+stagger_s = -1
+server = { kind = "endpoint" }
+limits.turns = 0
+
+[ request ]
+turns = 0
+[limits]
+"tool_calls" = 0
+tool_calls = 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (["stagger_s"], 3),
+        (["server", "kind"], 4),  # the nearest that is plain to see: its table's line
+        (["limits", "turns"], 5),
+        (["request", "turns"], 8),
+        (["limits", "tool_calls"], 11),
+        (["limits", "wall_s"], 9),
+        (["agents"], None),
+        ([], None),
+    ],
+)
+def test_the_line_of_a_value_is_found_in_a_scenario_file(path: list[str], line: int | None) -> None:
+    assert scenario.toml_line(FILE, path) == line
+
+
+def test_a_bad_value_in_a_file_is_told_with_its_line() -> None:
+    text = "agents = 2\n[limits]\nturns = 0\n"
+    with pytest.raises(UsageError) as caught:
+        scenario.from_fields({"agents": 2, "limits": {"turns": 0}}, "my.toml", text=text)
+    assert str(caught.value) == "my.toml:3: limits.turns: expected at least 1, got 0"
 
 
 def test_a_corpus_and_a_path_together_are_refused() -> None:
     with pytest.raises(UsageError) as caught:
         of(corpus="tiny", corpus_path=".")
-    assert str(caught.value).startswith("scenario: expected corpus or corpus_path, there are both, got {'corpus': ")
-    assert "\n" not in str(caught.value)
+    assert str(caught.value) == "scenario: expected corpus or corpus_path, got both"
 
 
 @pytest.mark.parametrize(
@@ -98,8 +187,11 @@ def test_a_corpus_and_a_path_together_are_refused() -> None:
     [
         ({"kind": "endpoint"}, "server.base_url: expected a URL"),
         ({"kind": "launch"}, "server.launch: expected a command"),
-        ({"log": "server.log"}, "--server-log is the log of a server that runs already"),
-        ({"kind": "launch", "launch": "x", "log": "server.log"}, "--server-log is the log of a server that runs"),
+        ({"log": "server.log"}, "server.log: expected the server whose log it is: give --base-url with --server-log"),
+        (
+            {"kind": "launch", "launch": "x", "log": "server.log"},
+            "server.log: a server that is launched writes to RUN/server.log: leave --server-log out",
+        ),
     ],
 )
 def test_a_server_whose_fields_contradict_each_other_is_refused(server: dict[str, str], message: str) -> None:
@@ -136,9 +228,22 @@ def test_broken_toml_is_told_with_its_line(tmp_path: Path) -> None:
         scenario.read_fields(path)
 
 
+def test_a_byte_order_mark_and_windows_line_ends_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "windows.toml"
+    path.write_bytes(b'\xef\xbb\xbfagents = 2\r\nname = "x"\r\n')
+    assert scenario.read_fields(path) == {"agents": 2, "name": "x"}
+
+
+def test_a_number_too_long_to_read_is_an_input_error(tmp_path: Path) -> None:
+    path = tmp_path / "long.toml"
+    path.write_text(f"agents = {'9' * 5000}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"long\.toml: expected TOML: Exceeds the limit"):
+        scenario.read_fields(path)
+
+
 def test_a_scenario_file_that_is_not_there_or_no_text_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.toml: cannot be read: No such file"):
         scenario.read_fields(tmp_path / "none.toml")
     (tmp_path / "bytes.toml").write_bytes(b'name = "\xff"')
-    with pytest.raises(InputError, match=r"bytes\.toml: expected TOML: "):
+    with pytest.raises(InputError, match=r"bytes\.toml: expected TOML in UTF-8: "):
         scenario.read_fields(tmp_path / "bytes.toml")

@@ -1,15 +1,22 @@
-"""Is what can only fail later refused before anything starts?"""
+"""Is what can only fail later refused before anything starts, and a wrong address said to be one?"""
 
 import datetime as dt
+import re
+import shlex
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentload.errors import InputError, UsageError
+from agentload.agents import workspace
+from agentload.errors import EndpointError, InputError, UsageError
+from agentload.run import launching
+from agentload.run.launching import must_be_free
 from agentload.run.scenario import Server, from_fields
-from agentload.run.serving import check, choose, must_be_free
+from agentload.run.serving import check, choose
+from tests.run.chat_model import ChatModel
+from tests.run.runs import fields_of, make
 
 
 @pytest.mark.parametrize(
@@ -66,8 +73,123 @@ def test_what_can_be_neither_written_nor_sent_is_refused(fields: dict[str, Any])
 
 @pytest.mark.parametrize("fields", [{"stagger_s": 1e300}, {"limits": {"wall_s": 1e300}}, {"agents": 1_000_000}])
 def test_numbers_beyond_reason_are_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="less than or equal to"):
+    with pytest.raises(UsageError, match="expected at most"):
         from_fields(fields, "")
+
+
+LAUNCH = "llama-server -m m.gguf --port {port}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "env", "kind", "why"),
+    [
+        ({}, {}, "embedded", "nothing is configured: the embedded llama.cpp server with a small model is used"),
+        ({}, {"OPENAI_BASE_URL": "http://a/v1"}, "endpoint", "OPENAI_BASE_URL is set: the server behind it is used"),
+        (
+            {"base_url": "http://b/v1"},
+            {"OPENAI_BASE_URL": "http://a/v1"},
+            "endpoint",
+            "a base URL is given: the server behind it is used; OPENAI_BASE_URL is set too, and not used",
+        ),
+        (
+            {"base_url": "http://a/v1"},
+            {"OPENAI_BASE_URL": "http://a/v1"},
+            "endpoint",
+            "a base URL is given: the server behind it is used",
+        ),
+        (
+            {"launch": LAUNCH},
+            {"OPENAI_BASE_URL": "http://a/v1"},
+            "launch",
+            "--launch names a command: it is started and owned; OPENAI_BASE_URL is set too, and not used",
+        ),
+        (
+            {"launch": "serve", "base_url": "http://b/v1"},
+            {},
+            "launch",
+            "--launch names a command: it is started and owned; --base-url is its address",
+        ),
+    ],
+)
+def test_it_is_said_which_server_wins_and_what_is_not_used(
+    fields: dict[str, Any], env: dict[str, str], kind: str, why: str
+) -> None:
+    server, said = choose(Server(**fields), env)
+    assert (server.kind, said) == (kind, why)
+
+
+def test_a_flag_of_the_embedded_server_that_agentload_sets_is_refused_before_anything_starts() -> None:
+    with pytest.raises(UsageError, match=r"^--server-args: --port is set by agentload: "):
+        check(Server(args=("-ub", "8", "--port", "9")), {})
+
+
+@pytest.mark.parametrize("fields", [{"launch": LAUNCH}, {"base_url": "http://127.0.0.1:1/v1"}])
+def test_flags_of_the_embedded_server_are_refused_where_another_one_is_used(fields: dict[str, Any]) -> None:
+    server, _ = choose(Server(args=("-ub", "8"), **fields), {})
+    with pytest.raises(UsageError, match=r"^--server-args are for the embedded server, which is not used here"):
+        check(server, {})
+
+
+@pytest.mark.parametrize("word", ["{Port}", "{PORT}", "{model}", "{_}", "{port2}"])
+def test_an_unknown_placeholder_is_refused_with_the_known_one(word: str) -> None:
+    with pytest.raises(UsageError, match=rf"^--launch: expected only the placeholder {{port}}, got {re.escape(word)}$"):
+        check(Server(kind="launch", launch=f"{LAUNCH} --alias {word}"), {})
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        """--chat-template-kwargs '{"enable_thinking": false}'""",
+        """--chat-template-kwargs '{"a":{"b":1}}'""",
+        """--json-schema '{}'""",
+        """--override-kv 'x={1}'""",
+        """--path "${HOME}" --other "$HOME{ a }" """,
+        """--chat-template '{{ messages }}{{x}}'""",
+    ],
+)
+def test_braces_that_are_no_placeholder_pass_as_they_are(rest: str) -> None:
+    server = Server(kind="launch", launch=f"{LAUNCH} {rest}")
+    check(server, {})
+    argv, url = launching.command(server)
+    port = argv[4]
+    assert (argv[3], url) == ("--port", f"http://127.0.0.1:{port}/v1")
+    assert argv[5:] == shlex.split(rest)
+
+
+@pytest.mark.parametrize(
+    ("launch", "base_url", "message"),
+    [
+        ("llama-server", None, r"expected the server's address: put {port} or --port N into the command"),
+        ("llama-server 'x", None, "No closing quotation"),
+        (LAUNCH, "http://127.0.0.1:8080/v1", r"{port} becomes a free port, which --base-url cannot know"),
+    ],
+)
+def test_a_launch_command_without_one_address_is_refused_at_once(
+    launch: str, base_url: str | None, message: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^--launch: {message}"):
+        check(Server(kind="launch", launch=launch, base_url=base_url), {})
+
+
+def test_a_key_that_only_the_server_would_know_is_refused() -> None:
+    server = Server(kind="launch", launch=f"{LAUNCH} --api-key sk-1")
+    with pytest.raises(UsageError, match="set OPENAI_API_KEY to the same") as caught:
+        check(server, {})
+    assert "sk-1" not in str(caught.value)
+    check(server, {"OPENAI_API_KEY": "sk-1"})
+
+
+@pytest.mark.parametrize("launch", ["serve --port {}", "serve --port={}", "serve"])
+def test_a_launched_servers_port_must_be_free_wherever_it_is_given(launch: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        url = None if "{}" in launch else f"http://127.0.0.1:{port}/v1"
+        with pytest.raises(UsageError, match=f"expected a free port, {port} cannot be used"):
+            check(Server(kind="launch", launch=launch.format(port), base_url=url), {})
+        with pytest.raises(UsageError, match=f"expected a free port, {port} cannot be used"):
+            launching.command(Server(kind="launch", launch=launch.format(port), base_url=url))
 
 
 def test_a_port_that_another_server_has_is_refused_before_ours_is_started() -> None:
@@ -77,3 +199,13 @@ def test_a_port_that_another_server_has_is_refused_before_ours_is_started() -> N
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"expected a free port, {port} cannot be used"):
             must_be_free(port)
+
+
+@pytest.mark.anyio
+async def test_plain_http_behind_an_https_address_is_said(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    async with ChatModel() as model:
+        url = model.url.replace("http:", "https:")
+        with pytest.raises(EndpointError, match=f"^{url}: the server answers plain http: use http://"):
+            await make(tmp_path, cache_dir, fields_of(url))

@@ -122,6 +122,23 @@ def test_a_server_that_does_not_append_is_named_with_what_to_do(log: Path) -> No
     assert len(attached.refusal.splitlines()) == 1
 
 
+@pytest.mark.parametrize(("redirection", "kept"), [(">", False), (">>", True)])
+def test_what_a_shell_redirects_is_seen_as_it_is_and_markers_are_kept_where_that_says_so(
+    log: Path, redirection: str, kept: bool
+) -> None:
+    """The whole of it with a real shell: what would happen to a marker that is written all the same."""
+    argv = ["sh", "-c", f'exec "$@" {redirection} "$0"', str(log), sys.executable, "-c", WRITER]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        server = Server(child)
+        server.write(b"before\n")
+        attached = AttachedLog(log)
+        assert attached.writers == [Writer(child.pid, 1, appends=kept)]
+        assert (attached.refusal is None) == kept
+        attached.write_marker(b"MARK")
+        server.write(b"after, a longer line\n")
+    assert (b"MARK" in log.read_bytes()) == kept
+
+
 def test_one_writer_that_does_not_append_is_enough_to_refuse(log: Path) -> None:
     with server_on(log, appends=False) as careless, server_on(log, appends=True) as careful:
         careless.write(b"a\n")
@@ -241,7 +258,48 @@ def test_a_log_that_was_rotated_away_is_an_error_of_ours(log: Path, tmp_path: Pa
     log.rename(tmp_path / "server.log.1")
     with pytest.raises(InputError, match=r"server\.log cannot be read: No such file"):
         attached.place()
-    with pytest.raises(InputError, match=r"server\.log cannot be copied: No such file"):
+    with pytest.raises(InputError, match=r"--server-log cannot be copied: .*server\.log cannot be read: No such file"):
         attached.copy_to(tmp_path / "copy.log")
     with pytest.raises(InputError, match=r"server\.log: marker cannot be written: No such file"):
         attached.write_marker(b"MARK")
+
+
+@pytest.mark.parametrize("appends", [True, False])
+@pytest.mark.parametrize("then", [b"", b"new lines, and more of them than there were before\n" * 9], ids=["", "grown"])
+def test_a_log_that_is_truncated_while_it_is_attached_to_is_noticed(
+    log: Path, tmp_path: Path, appends: bool, then: bytes
+) -> None:
+    """As `copytruncate` of logrotate does. Without O_APPEND its server writes on behind a hole."""
+    with server_on(log, appends=appends) as server:
+        server.write(b"n_ctx = 8192\n" * 9)
+        attached = AttachedLog(log)
+        assert attached.changed() is None
+        if attached.refusal is None:
+            attached.write_marker(b"MARK")
+        server.write(b"more\n")
+        assert attached.changed() is None  # growing is no change
+        os.truncate(log, 0)
+        if then:
+            server.write(then)
+        changed = attached.changed()
+        assert changed is not None
+        assert changed.startswith(f"{log} was truncated: the bytes from ")
+        with pytest.raises(InputError, match=r"--server-log cannot be copied: .*server\.log was truncated"):
+            attached.copy_to(tmp_path / "copy.log")
+
+
+def test_a_log_whose_name_another_file_has_now_is_noticed(log: Path, tmp_path: Path) -> None:
+    """As `create` of logrotate does."""
+    with server_on(log, appends=True) as server:
+        server.write(b"line\n")
+        attached = AttachedLog(log)
+        log.rename(tmp_path / "server.log.1")
+        log.write_bytes(b"line\nof the next day\n")
+        assert attached.changed() == f"{log} was rotated: another file has its name now"
+
+
+def test_an_empty_log_that_is_attached_to_may_grow(log: Path) -> None:
+    with server_on(log, appends=True) as server:
+        attached = AttachedLog(log)
+        server.write(b"line\n")
+        assert attached.changed() is None

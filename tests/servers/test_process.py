@@ -1,17 +1,22 @@
 """Starting and stopping: real child processes, the server a small one of the standard library."""
 
 import os
+import re
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import psutil
 import pytest
 
 from agentload.clock import SystemClock
 from agentload.errors import ArtifactError, ServerError, UsageError
 from agentload.servers.process import ServerProcess, free_port, split_command
+from agentload.servers.ready import wait_ready
 
 pytestmark = pytest.mark.anyio
 
@@ -19,11 +24,11 @@ READY_S = 30.0
 Start = Callable[..., ServerProcess]
 
 SERVER = '''
-"""A server that answers GET /v1/models: server.py PORT [deaf | slow | polite] [refusals]"""
+"""A server that answers GET /v1/models: server.py PORT [plain | deaf | slow | polite]"""
 import os, signal, sys, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-port, manner, refusals = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+port, manner = int(sys.argv[1]), sys.argv[2]
 
 def at_term(*_):
     if manner == "slow":
@@ -33,9 +38,7 @@ def at_term(*_):
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
-        global refusals
-        refusals -= 1
-        self.send_response(404 if self.path != "/v1/models" else 503 if refusals >= 0 else 200)
+        self.send_response(200 if self.path == "/v1/models" else 404)
         self.end_headers()
 
 if manner == "deaf":
@@ -68,10 +71,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.stop(0.0)
 
 
-def server_argv(folder: Path, port: int, manner: str = "plain", refusals: int = 0) -> list[str]:
+def server_argv(folder: Path, port: int, manner: str = "plain") -> list[str]:
     script = folder / "server.py"
     script.write_text(SERVER)
-    return [sys.executable, str(script), str(port), manner, str(refusals)]
+    return [sys.executable, str(script), str(port), manner]
 
 
 def in_shell(argv: Sequence[str], then: str) -> list[str]:
@@ -90,47 +93,40 @@ def runs(pid: int) -> bool:
 async def test_a_server_that_answers_is_ready_and_stopped_by_sigterm(tmp_path: Path, start: Start) -> None:
     port = free_port()
     process = start(server_argv(tmp_path, port))
-    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    await wait_ready(process, f"http://127.0.0.1:{port}/v1", READY_S)
     assert process.exit_code() is None
     assert process.pid == logged_pid(tmp_path)
+    assert process.ending() is None
     assert process.stop(READY_S) == -15
-    assert process.exit_code() == -15
+    assert (process.exit_code(), process.killed) == (-15, False)
     assert not runs(process.pid)
     assert process.stop(READY_S) == -15  # stopping twice is fine
 
 
-async def test_a_server_that_still_loads_its_model_is_waited_for(tmp_path: Path, start: Start) -> None:
-    port = free_port()
-    process = start(server_argv(tmp_path, port, refusals=2))
-    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
-    process.stop(READY_S)
-    log = (tmp_path / "server.log").read_text()
-    assert [log.count('HTTP/1.1" 503'), log.count('HTTP/1.1" 200')] == [2, 1]
+async def test_the_exit_of_a_server_that_is_killed_is_noticed_with_its_signal_and_last_lines(start: Start) -> None:
+    process = start(["sh", "-c", "echo one; echo; printf 'two\\nhalf'; echo $$ >&2; kill -9 $$"])
+    said = await process.wait_exit()
+    assert re.fullmatch(
+        rf"the server \(pid {process.pid}\) was killed by signal 9 after \d+\.\d s; "
+        rf"its last lines: one \| two \| half{process.pid}; all of them: {process.pump.log}",
+        said,
+    )
+    assert process.ending() == said  # the time is that of the exit, however often it is asked for
 
 
-async def test_a_server_that_exits_at_once_is_an_error_with_its_code_and_last_lines(start: Start) -> None:
-    program = "import sys; print('loading'); print('unknown flag --ubatch', file=sys.stderr); sys.exit(3)"
-    process = start([sys.executable, "-c", program])
-    with pytest.raises(ServerError, match=r"exited with 3 before it was ready: .*unknown flag --ubatch") as caught:
-        await process.wait_ready(f"http://127.0.0.1:{free_port()}/v1", READY_S)
-    assert "loading" in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
-    assert process.exit_code() == 3
+async def test_an_exit_while_it_is_awaited_ends_the_wait(tmp_path: Path, start: Start) -> None:
+    process = start(["sleep", "1000"])
+    said: list[str] = []
+    async with anyio.create_task_group() as group:
 
+        async def wait() -> None:
+            said.append(await process.wait_exit())
 
-async def test_a_server_that_never_answers_is_an_error_after_the_time_given(start: Start) -> None:
-    process = start(["sh", "-c", "echo thinking; exec sleep 1000"])
-    url = f"http://127.0.0.1:{free_port()}/v1"
-    with pytest.raises(ServerError, match=rf"did not answer at {url}/models within 0\.3 s: sh -c "):
-        await process.wait_ready(url, 0.3)
-
-
-async def test_a_server_without_models_is_never_ready(tmp_path: Path, start: Start) -> None:
-    port = free_port()
-    process = start(server_argv(tmp_path, port))
-    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
-    with pytest.raises(ServerError, match=r"did not answer at .*/v2/models within 0\.3 s: .*GET /v2/models"):
-        await process.wait_ready(f"http://127.0.0.1:{port}/v2", 0.3)
+        group.start_soon(wait)
+        await anyio.lowlevel.checkpoint()
+        os.kill(process.pid, signal.SIGKILL)
+    assert "was killed by signal 9 after" in said[0]
+    assert "its last lines: none; all of them: " in said[0]
 
 
 def test_a_missing_program_is_named(tmp_path: Path, start: Start) -> None:
@@ -158,7 +154,7 @@ def test_nothing_is_started_when_the_log_cannot_be_made(tmp_path: Path, start: S
 async def test_the_server_behind_a_wrapper_ends_with_it(tmp_path: Path, start: Start) -> None:
     port = free_port()
     process = start(in_shell(server_argv(tmp_path, port), "wait"))
-    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    await wait_ready(process, f"http://127.0.0.1:{port}/v1", READY_S)
     server = logged_pid(tmp_path)
     assert server != process.pid
     assert runs(server)
@@ -176,8 +172,8 @@ async def test_a_server_whose_wrapper_has_gone_is_ended_too(tmp_path: Path, star
     assert process._process.wait(READY_S) == 0
     server = logged_pid(tmp_path)
     assert runs(server)
-    with pytest.raises(ServerError, match="exited with 0 before it was ready"):
-        await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    with pytest.raises(ServerError, match=r"not ready: .* exited with 0 after "):
+        await wait_ready(process, f"http://127.0.0.1:{port}/v1", READY_S)
     assert process.stop(READY_S) == 0
     assert not runs(server)
 
@@ -185,24 +181,26 @@ async def test_a_server_whose_wrapper_has_gone_is_ended_too(tmp_path: Path, star
 async def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path, start: Start) -> None:
     port = free_port()
     process = start(server_argv(tmp_path, port, "deaf"))
-    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    await wait_ready(process, f"http://127.0.0.1:{port}/v1", READY_S)
     assert process.stop(0.2) == -9
+    assert process.killed
     assert not runs(process.pid)
 
 
 async def test_a_deaf_server_behind_a_wrapper_is_killed(tmp_path: Path, start: Start) -> None:
     port = free_port()
     process = start(in_shell(server_argv(tmp_path, port, "deaf"), "wait"))
-    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    await wait_ready(process, f"http://127.0.0.1:{port}/v1", READY_S)
     server = logged_pid(tmp_path)
     assert process.stop(0.2) == -15  # the wrapper went at SIGTERM
+    assert process.killed
     assert not runs(server)
 
 
 async def test_a_server_that_ends_in_its_own_way_has_its_own_exit_code(tmp_path: Path, start: Start) -> None:
     port = free_port()
     process = start(server_argv(tmp_path, port, "polite"))
-    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    await wait_ready(process, f"http://127.0.0.1:{port}/v1", READY_S)
     assert process.stop(READY_S) == 0
     assert "saved" in (tmp_path / "server.log").read_text().splitlines()
 
@@ -211,7 +209,7 @@ async def test_a_server_behind_a_wrapper_has_the_same_time_to_end(tmp_path: Path
     """It takes 1.5 s; the wrapper is gone at once, and once only one more second was given then."""
     port = free_port()
     process = start(in_shell(server_argv(tmp_path, port, "slow"), "wait"))
-    await process.wait_ready(f"http://127.0.0.1:{port}/v1", READY_S)
+    await wait_ready(process, f"http://127.0.0.1:{port}/v1", READY_S)
     process.stop(READY_S)
     assert "saved" in (tmp_path / "server.log").read_text().splitlines()
 

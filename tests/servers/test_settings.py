@@ -58,3 +58,53 @@ def test_flash_attention_is_stated_in_other_words(said: str, logged: str) -> Non
 def test_flags_of_a_server_that_is_not_known_are_not_guessed_at() -> None:
     one = only("ds4", ["-c", "1"], [stated("ctx", 2)])
     assert (one.name, one.requested, one.verdict) == ("ctx", None, Verdict.DEFAULTED)
+
+
+def test_a_value_may_stand_behind_an_equals_sign() -> None:
+    one = only("llamacpp", ["--ubatch-size=64"], [stated("n_ubatch", 64)])
+    assert (one.requested, one.verdict) == (64, Verdict.APPLIED)
+
+
+@pytest.mark.parametrize(
+    ("argv", "name", "requested"),
+    [
+        (["-ngl", "99"], "n_gpu_layers", 99),
+        (["--n-gpu-layers", "-1"], "n_gpu_layers", -1),
+        (["-ts", "3,1"], "tensor_split", "3,1"),
+        (["--mlock"], "mlock", True),
+        (["--cache-reuse", "256"], "cache_reuse", 256),
+    ],
+)
+def test_a_flag_that_no_log_states_is_said_to_be_unproven(argv: list[str], name: str, requested: object) -> None:
+    one = only("llamacpp", argv, [])
+    assert (one.name, one.requested, one.applied, one.source, one.verdict) == (
+        *(name, requested, None, ""),
+        Verdict.UNPROVEN,
+    )
+
+
+@pytest.mark.parametrize(("flag", "value"), [("-c", "0"), ("-t", "-1"), ("-np", "-1")])
+def test_a_value_that_leaves_the_choice_to_the_server_asks_for_nothing(flag: str, value: str) -> None:
+    name = {"-c": "n_ctx", "-t": "n_threads", "-np": "n_slots"}[flag]
+    one = only("llamacpp", [flag, value], [stated(name, 4)])
+    assert (one.requested, one.applied, one.verdict) == (None, 4, Verdict.DEFAULTED)
+
+
+def test_a_switch_is_held_against_the_line_that_states_it() -> None:
+    assert only("llamacpp", ["--kv-unified"], [stated("kv_unified", True)]).verdict is Verdict.APPLIED
+    assert only("llamacpp", ["--kv-unified"], [stated("kv_unified", False)]).verdict is Verdict.MISMATCH
+
+
+def test_flash_attention_as_a_switch_asks_for_it() -> None:
+    found = {one.name: one for one in compare("llamacpp", ["-fa", "--mlock"], [stated("flash_attn", "enabled")])}
+    assert (found["flash_attn"].requested, found["flash_attn"].verdict) == ("on", Verdict.APPLIED)
+
+
+def test_what_the_environment_asks_for_counts_where_no_flag_does() -> None:
+    # llama.cpp: LLAMA_ARG_UBATCH=96 LLAMA_ARG_BATCH=100 with `-b 200` gives n_batch 200, n_ubatch 96.
+    env = {"LLAMA_ARG_UBATCH": "96", "LLAMA_ARG_BATCH": "100", "HOME": "/root"}
+    found = compare("llamacpp", ["-b", "200"], [stated("n_batch", 200), stated("n_ubatch", 96)], env)
+    assert [(one.name, one.requested, one.applied, one.verdict) for one in found] == [
+        ("n_batch", 200, 200, Verdict.APPLIED),
+        ("n_ubatch", 96, 96, Verdict.APPLIED),
+    ]

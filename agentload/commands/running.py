@@ -1,0 +1,60 @@
+"""How is one run done and shown: its report or its account, and its path on the last line of stdout?"""
+
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import anyio
+import typer
+
+from agentload.analysis import account as accounts
+from agentload.artifacts.rundir import RunDir
+from agentload.report import terminal
+from agentload.run import runner
+from agentload.run.scenario import Scenario
+
+
+def carry_out(
+    chosen: Scenario, out: Path, env: Mapping[str, str], verbatim: bytes | None, *, as_json: bool, quiet: bool
+) -> None:
+    """Do the run and show it; `verbatim` is the user's own scenario file.
+
+    Raises:
+        AgentloadError: the run failed; where there is a run directory, it is named before.
+        typer.Exit: 1 when the run is not whole, 2 when it failed in itself.
+    """
+
+    def say(line: str) -> None:
+        if not quiet:
+            _say(line)
+
+    made: list[RunDir] = []
+    shown = False
+    try:
+        target = anyio.run(partial(runner.run, chosen, out, env, say, verbatim, opened=made.append))
+        manifest = target.read_manifest()
+        if manifest.status == "cancelled":
+            # A download that was given up may still hold the program; another signal need not wait for it.
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+        found = accounts.account(target.path)
+        typer.echo(accounts.text(found) if as_json else terminal.render(found), nl=False)
+        shown = True
+    finally:
+        if made:  # whatever went wrong: what there is of the run stays, and its path is the last line
+            if not shown:
+                _say(f"what there is: {made[0].path}")
+            typer.echo(str(made[0].path))
+    if manifest.status == "error":
+        _say(f"agentload: {manifest.why}")
+        raise typer.Exit(2)
+    if manifest.status != "success":
+        say(f"status: {manifest.status}: {manifest.why}")
+        raise typer.Exit(1)
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # the terminal may be gone: the run is finished all the same
+        typer.echo(line, err=True)

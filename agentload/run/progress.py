@@ -1,0 +1,66 @@
+"""How far is a run? One plain line now and then, made of counters that are there anyway.
+
+Nothing is tokenised, serialised or asked of the server for it: what an agent is at, and how much its context holds by
+the server's last count.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from agentload.core.ports import Clock
+
+PERIOD_S: Final = 20.0
+_SHOWN: Final = 6  # agents on a line; of more, how many are at what
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One agent as it is now."""
+
+    name: str
+    state: str  # prefill/queued | decode | tool | ...; how it ended
+    starts_in_s: float | None = None  # None: it has started
+    turn: int = 0  # requests so far, the one in flight included
+    tool_calls: int = 0
+    context_tokens: int = 0
+
+
+def line(elapsed_s: float, agents: Sequence[Look]) -> str:
+    """Return the line, such as `  1:20  a0 decode, turn 5, 4 calls, 6.2k | a2 starts in 10 s`."""
+    parts = [_agent(one) for one in agents[:_SHOWN]]
+    if rest := Counter(_state(one) for one in agents[_SHOWN:]):
+        parts.append(f"{rest.total()} more: {', '.join(f'{count} {state}' for state, count in rest.most_common())}")
+    return f"{clock_time(elapsed_s):>6}  {' | '.join(parts)}"
+
+
+def clock_time(seconds: float) -> str:
+    """Return `m:ss`, from an hour on `h:mm:ss`; parts of a second are dropped."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+async def report(
+    clock: Clock, say: Callable[[str], None], look: Callable[[], Sequence[Look]], begin_ns: int, period_s: float
+) -> None:
+    """Say a line every `period_s` after `begin_ns`, until cancelled; those that were missed are left out."""
+    period_ns = int(period_s * 1e9)
+    while True:
+        done = (clock.now_ns() - begin_ns) // period_ns
+        await clock.sleep_until(begin_ns + (done + 1) * period_ns)
+        say(line((clock.now_ns() - begin_ns) / 1e9, look()))
+
+
+def _state(one: Look) -> str:
+    return one.state if one.starts_in_s is None else "to start"
+
+
+def _agent(one: Look) -> str:
+    if one.starts_in_s is not None:
+        return f"{one.name} starts in {one.starts_in_s:.0f} s"
+    return (
+        f"{one.name} {one.state}, turn {one.turn}, {one.tool_calls} call{'s' * (one.tool_calls != 1)}, "
+        f"{one.context_tokens / 1000:.1f}k"
+    )

@@ -1,0 +1,152 @@
+"""What does a run's manifest say, and how is it written even when there is no room left on the disk?"""
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from agentload.agents import tasks, workspace
+from agentload.agents.outcome import Outcome
+from agentload.agents.tasks import Task
+from agentload.artifacts.rundir import Manifest, RunDir, Status
+from agentload.core.records import Doubt
+from agentload.errors import AgentloadError
+from agentload.run.scenario import Scenario
+from agentload.run.serving import Served
+
+_PACKAGES: Final = ("agentload", "openai", "httpx2", "httptools", "anyio", "pydantic", "numpy", "polars")
+_ROOM_BYTES: Final = 256 * 1024  # for the manifest of a run of any size
+_AGENT_ROOM_BYTES: Final = 40 * 1024  # for each agent in it: an answer of 8,192 tokens is about 32 kB
+
+
+class Record:
+    """What is known of a run so far, and its manifest."""
+
+    def __init__(
+        self,
+        run: RunDir,
+        scenario: Scenario,
+        sandbox: str,
+        repository: workspace.Repository,
+        say: Callable[[str], None],
+        clock_facts: Callable[[], dict[str, Any]],
+    ) -> None:
+        """`scenario` is resolved; `clock_facts` gives what the manifest says of the clock."""
+        self.run = run
+        self.repository = repository
+        self._scenario = scenario
+        self._sandbox = sandbox
+        self._say = say
+        self._clock_facts = clock_facts
+        self._reserve = run.path / ".reserve"
+        self.served: Served | None = None
+        self.segments: list[dict[str, Any]] = []
+        self.doubts: list[Doubt] = []
+
+    def doubt(self, doubt: Doubt) -> None:
+        """Keep a doubt for the manifest, and say it."""
+        self.doubts.append(doubt)
+        self._say(f"doubt: {doubt.message}; {doubt.advice}")
+
+    def open(self) -> None:
+        """Write the first manifest, and set room aside for the last one.
+
+        Raises:
+            ArtifactError: the run directory cannot be written.
+        """
+        self._write("started", None, (), {"kind": self._scenario.server.kind})
+        with suppress(OSError):  # without it a full disk costs the last manifest, and only that
+            _set_aside(self._reserve, _ROOM_BYTES + _AGENT_ROOM_BYTES * self._scenario.agents)
+
+    def close(self, status: Status, reason: str | None, agents: Sequence[Mapping[str, Any]]) -> None:
+        """Write the last manifest.
+
+        Raises:
+            ArtifactError: it cannot be written; the one before stands.
+        """
+        served = self.served
+        server: dict[str, Any] = served.describe() if served else {"kind": self._scenario.server.kind}
+        flaw: str | None = None
+        if served is not None and served.owned is not None:
+            server["pump_worst_pause_ns"] = served.owned.worst_pause_ns
+            if served.owned.failure is not None:
+                flaw = f"server.log could not be written: {served.owned.failure.strerror}"
+        elif served is not None and served.attached is not None:
+            try:
+                server["log_bytes"] = served.attached.copy_to(self.run.server_log)
+            except AgentloadError as error:  # the manifest must be written all the same
+                flaw = str(error)
+        if flaw is not None and status == "success":
+            status, reason = "partial", flaw
+        with suppress(OSError):
+            self._reserve.unlink(missing_ok=True)
+        self._write(status, reason, agents, server)
+
+    def _write(
+        self, status: Status, reason: str | None, agents: Sequence[Mapping[str, Any]], server: dict[str, Any]
+    ) -> None:
+        repository = self.repository
+        self.run.write_manifest(
+            Manifest(
+                run=self.run.name,
+                status=status,
+                why=reason,
+                simulated=self._scenario.server.kind == "twin",
+                scenario=self._scenario.dump(),
+                server=server,
+                sandbox=self._sandbox,
+                corpus={
+                    "name": repository.name,
+                    "commit": repository.commit,
+                    "tree": repository.tree,
+                    "dirty": repository.dirty,
+                },
+                agents=[dict(one) for one in agents],
+                segments=self.segments,
+                host=_host(),
+                versions={"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+                clock=self._clock_facts(),
+                doubts=[asdict(one) for one in self.doubts],
+            )
+        )
+
+
+def _set_aside(path: Path, size: int) -> None:
+    with path.open("wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.write(bytes(size))
+
+
+def agent_fields(outcome: Outcome, task: Task, *, planned_ns: int, started_ns: int | None) -> dict[str, Any]:
+    """What the manifest says of an agent: its plan, and what came of it."""
+    opened = tasks.opened(task, outcome.paths_read)
+    return asdict(outcome) | {
+        "growth_tokens": outcome.growth_tokens,
+        "planned": planned_ns,
+        "started": started_ns,
+        "paths_read": sorted(set(outcome.paths_read)),
+        "facts_found": list(tasks.score(task, outcome.answer)),
+        "facts": [fact.id for fact in task.facts],
+        "likely_opened": list(opened.opened),
+        "likely_missed": list(opened.missed),
+    }
+
+
+def _host() -> dict[str, Any]:
+    return {
+        "system": platform.platform(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "load_1m": os.getloadavg()[0],
+        "python": sys.version.split()[0],
+    }

@@ -1,0 +1,69 @@
+"""Is what a run says of its progress right, in time, and short for many agents?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+
+from agentload.run.progress import Look, clock_time, line, report
+
+S = 1_000_000_000
+BEGIN = 5_000 * S
+
+
+@dataclass
+class JumpingClock:
+    """Each sleep is over at once, `late_ns` later than asked for; `until_ns` ends the test's run."""
+
+    until_ns: int
+    at: int = BEGIN
+    late_ns: Sequence[int] = ()
+    slept: list[int] = field(default_factory=list)
+
+    def now_ns(self) -> int:
+        return self.at
+
+    async def sleep_until(self, t_ns: int) -> None:
+        if t_ns > self.until_ns:
+            await anyio.sleep_forever()
+        late = self.late_ns[len(self.slept)] if len(self.slept) < len(self.late_ns) else 0
+        self.slept.append(t_ns)
+        self.at = max(self.at, t_ns) + late
+
+
+def test_a_line_tells_of_each_agent_what_it_is_at() -> None:
+    agents = [
+        Look("a0", "decode", None, 5, 4, 6_240),
+        Look("a1", "tool", None, 1, 1, 980),
+        Look("a2", "waiting", 9.6),
+    ]
+    assert line(80.4, agents) == (
+        "  1:20  a0 decode, turn 5, 4 calls, 6.2k | a1 tool, turn 1, 1 call, 1.0k | a2 starts in 10 s"
+    )
+
+
+def test_of_many_agents_the_line_counts_those_it_does_not_show() -> None:
+    agents = [Look(f"a{index}", "decode" if index < 9 else "tool") for index in range(10)]
+    agents.append(Look("a10", "waiting", 3.0))
+    shown = line(3_725, agents)
+    assert shown.startswith("1:02:05  a0 decode, turn 0, 0 calls, 0.0k | ")
+    assert shown.endswith(" | a5 decode, turn 0, 0 calls, 0.0k | 5 more: 3 decode, 1 tool, 1 to start")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.99, "0:59"), (600, "10:00"), (36_061, "10:01:01")])
+def test_times_are_minutes_and_seconds(seconds: float, text: str) -> None:
+    assert clock_time(seconds) == text
+
+
+@pytest.mark.anyio
+async def test_a_line_is_said_each_period_and_those_that_were_missed_are_left_out() -> None:
+    said: list[str] = []
+    # The second sleep ends 45 s late, at 85 s: the lines of 60 s and 80 s are left out.
+    clock = JumpingClock(BEGIN + 130 * S, late_ns=(0, 45 * S))
+    async with anyio.create_task_group() as group:
+        group.start_soon(report, clock, said.append, lambda: [Look("a0", "tool")], BEGIN, 20.0)
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
+    assert clock.slept == [BEGIN + at * S for at in (20, 40, 100, 120)]
+    assert [one.split()[0] for one in said] == ["0:20", "1:25", "1:40", "2:00"]
