@@ -2,8 +2,14 @@
 
 Subcommands are entry points, imported only when they are called: `agentload --help` imports none of them. Every error
 of our own tree, and every wrong option, is one line on stderr and its exit code; nothing else is caught.
+
+stdout carries the result: when it cannot be written that is an error, and when its reader has gone (`| head -1`) the
+program ends without a word, as one that SIGPIPE ended. stderr is for people: when nobody reads it the work goes on.
 """
 
+import errno
+import io
+import os
 import sys
 from typing import Annotated, Any, Final, NoReturn
 
@@ -16,16 +22,79 @@ from agentload.errors import AgentloadError
 
 # What `agentload --help` says of a subcommand without importing it; tests hold it against the entry points.
 SUMMARIES: Final = {
-    "account": "Turn a run's raw evidence into its derived tables.",
+    "account": "Account for a run, or for any server log.",
     "corpus": "The pinned source trees that agents work on.",
+    "export": "Write a run's or a log's tables, each with its schema.",
     "report": "Show a run's account in the terminal.",
     "run": "Run coding agents against a server and account for their work.",
+    "twin": "A simulated ds4-server, held against published measurements.",
 }
 
 _HELP: Final = (
     "Real coding agents as the load on an LLM server you run yourself: what a launch flag did to their work, "
     "from the server's own log."
 )
+
+
+_READER_GONE: Final = 128 + 13  # what a shell shows for a program that SIGPIPE ended
+
+
+class _ReaderGoneError(AgentloadError):
+    """Whoever read our stdout has closed it."""
+
+    exit_code = _READER_GONE
+
+
+class _OutputError(AgentloadError):
+    """stdout cannot be written."""
+
+
+class _Out(io.FileIO):
+    """A standard stream whose failure is one of our errors, once: what is left in the buffers then goes nowhere."""
+
+    def __init__(self, fd: int, *, needed: bool) -> None:
+        super().__init__(fd, "w", closefd=False)
+        self._needed = needed
+        self._failed = False
+
+    def write(self, data: Any, /) -> int:
+        """Write to the stream; say that all was taken when nothing is any more."""
+        if not self._failed:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self._failed = True
+                if self._needed and error.errno == errno.EPIPE:
+                    raise _ReaderGoneError("") from error
+                if self._needed:
+                    raise _OutputError(f"stdout: cannot be written: {error.strerror}") from error
+        return memoryview(data).nbytes
+
+
+def _guarded(stream: Any, fd: int, *, needed: bool) -> io.TextIOWrapper:
+    """Return `stream` anew on its descriptor, guarded; text that it cannot encode becomes escapes."""
+    buffer = io.BufferedWriter(_Out(fd, needed=needed))
+    lines = not needed or stream.isatty()
+    return io.TextIOWrapper(buffer, stream.encoding, "backslashreplace", line_buffering=lines)
+
+
+def _guard_streams() -> None:
+    """Put guards on stdout and stderr. A closed descriptor is opened on nothing, or the next file would get its number.
+
+    Raises:
+        AgentloadError: stdout is closed.
+    """
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), fd)
+    if sys.stderr is not None and sys.stderr is sys.__stderr__:
+        sys.stderr = _guarded(sys.stderr, 2, needed=False)
+    if sys.stdout is None:
+        raise _OutputError("stdout is closed: give it somewhere to go, such as >/dev/null")
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _guarded(sys.stdout, 1, needed=True)
 
 
 class _Lazy(typer_core.TyperGroup):
@@ -78,7 +147,9 @@ def root(
 def main() -> None:
     """Run the program; the exit code is 0 fine, 1 a negative finding, 2 an error."""
     try:
+        _guard_streams()
         code = app(standalone_mode=False)
+        sys.stdout.flush()
     except AgentloadError as error:
         _fail(str(error), error.exit_code)
     except TyperException as error:  # an unknown option or command, a value that does not convert

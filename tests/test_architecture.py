@@ -62,6 +62,10 @@ def caught(handler: ast.ExceptHandler) -> set[str]:
     return {ast.unparse(part) for part in parts}
 
 
+# Handlers that hand on what they catch to whoever waits for it: nothing becomes a result there.
+HANDED_ON = {"agentload/run/waiting.py": 1}
+
+
 @each_file
 def test_no_handler_catches_everything(path: Path) -> None:
     found = [
@@ -69,7 +73,7 @@ def test_no_handler_catches_everything(path: Path) -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ExceptHandler) and caught(node) & {"everything", "Exception", "BaseException"}
     ]
-    assert found == []
+    assert len(found) == HANDED_ON.get(of_package(path), 0), found
 
 
 @each_file
@@ -95,7 +99,7 @@ def test_only_plugins_imports_by_name(path: Path) -> None:
     assert dynamic == ({"entry_points"} if path.name == "plugins.py" else set())
 
 
-@pytest.mark.parametrize("group", ["agentload.commands", "agentload.serverlogs"])
+@pytest.mark.parametrize("group", PYPROJECT["project"]["entry-points"])
 def test_the_installed_entry_points_are_those_of_the_project(group: str) -> None:
     wanted = PYPROJECT["project"]["entry-points"][group]
     installed = {point.name: point.value for point in distribution("agentload").entry_points if point.group == group}
@@ -109,8 +113,9 @@ def test_no_group_of_entry_points_is_forgotten() -> None:
 
 def test_every_log_format_and_command_is_one_line_in_the_project() -> None:
     """A file that nobody offers would never be used."""
-    wanted = PYPROJECT["project"]["entry-points"]["agentload.commands"]
-    modules = {value.partition(":")[0].rpartition(".")[2] for value in wanted.values()}
+    groups = PYPROJECT["project"]["entry-points"]
+    wanted = [*groups["agentload.commands"].values(), *groups["agentload.stages"].values()]
+    modules = {value.partition(":")[0].rpartition(".")[2] for value in wanted}
     assert modules == {path.stem for path in (ROOT / "agentload" / "commands").glob("*.py")} - {"__init__"}
 
 

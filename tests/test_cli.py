@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from importlib.metadata import entry_points, version
@@ -99,13 +100,14 @@ def test_without_a_command_the_help_is_shown() -> None:
         (("--nope",), "No such option: --nope"),
         (("run", "--nope"), "No such option: --nope"),
         (("--", "nope"), "No such command 'nope'."),
-        (("account",), "Missing argument 'run'."),
+        (("account",), "Missing argument 'path'."),
         (("report", "a", "b"), "Got unexpected extra argument"),
         (("run", "--agents", "three"), "Invalid value for '--agents'"),
         (("run", "--agents"), "Option '--agents' requires an argument."),
         (("corpus", "nope"), "No such command 'nope'."),
         (("corpus", "path", "nope"), "no corpus named 'nope': there is "),
-        (("account", "none"), "expected a run directory, there is no none"),
+        (("account", "none"), "expected a run directory or a server's log, there is no none"),
+        (("report", "none"), "expected a run directory, there is no none"),
         (("report", "."), "expected a run directory (with manifest.json), . is none"),
         (("run", "none.toml"), "none.toml"),
         (("run", "--agents", "0"), "agents"),
@@ -129,8 +131,81 @@ def test_what_a_user_gets_wrong_is_one_line_and_exit_code_2(
 
 def test_a_double_dash_before_a_command_calls_it() -> None:
     """It once called a stand-in that did nothing, and said that all was well."""
-    done = agentload("--", "account", "none")
+    done = agentload("--", "report", "none")
     assert (done.returncode, done.stderr) == (2, "agentload: expected a run directory, there is no none\n")
+
+
+FULL = Path("/dev/full")
+full_device = pytest.mark.skipif(not FULL.is_char_device(), reason="this system has no /dev/full")
+COMMAND = (sys.executable, "-c", "from agentload.cli import main; main()")
+
+
+@full_device
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("corpus", "list"), ("report", "--help")], ids=str)
+def test_a_full_disk_under_stdout_is_one_line_and_exit_code_2(arguments: tuple[str, ...]) -> None:
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments], env=ENV, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "agentload: stdout: cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("corpus", "list")], ids=str)
+def test_a_reader_that_has_gone_ends_the_program_as_sigpipe_would_and_without_a_word(
+    arguments: tuple[str, ...],
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        done = subprocess.run(
+            [*COMMAND, *arguments], env=ENV, stdout=closed, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+@full_device
+@pytest.mark.parametrize(("arguments", "code"), [(("corpus", "list"), 0), (("report", "none"), 2)], ids=str)
+def test_a_stderr_that_takes_nothing_changes_neither_the_result_nor_the_exit_code(
+    arguments: tuple[str, ...], code: int
+) -> None:
+    wanted = agentload(*arguments)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with FULL.open("w") as full, os.fdopen(writer, "w") as closed:
+        for stderr in (full, closed):
+            done = subprocess.run(
+                [*COMMAND, *arguments], env=ENV, stdout=subprocess.PIPE, stderr=stderr, text=True, check=False
+            )
+            assert (done.returncode, done.stdout) == (code, wanted.stdout)
+
+
+@pytest.mark.parametrize(
+    ("closing", "code", "said"),
+    [
+        (">&-", 2, "agentload: stdout is closed: give it somewhere to go, such as >/dev/null\n"),
+        ("2>&-", 0, ""),
+        ("<&-", 0, ""),
+        ("<&- 2>&-", 0, ""),
+    ],
+)
+def test_a_closed_stream_is_nobodys_file(closing: str, code: int, said: str) -> None:
+    """The next file that is opened gets the lowest free number: a print would have gone into it."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {closing}', "sh", *COMMAND, "--version"],
+        env=ENV,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    shown = f"agentload {version('agentload')}\n" if code == 0 else ""
+    assert (done.returncode, done.stdout, done.stderr) == (code, shown, said)
+
+
+def test_what_stdout_cannot_encode_becomes_an_escape() -> None:
+    program = "import sys, typer, agentload.cli as c; c._guard_streams(); typer.echo('gr\u00f6\u00dfer \\u2603')"
+    environment = ENV | {"PYTHONIOENCODING": "latin-1:strict"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"gr\xf6\xdfer \\u2603\n", b"")
 
 
 FAILING = """

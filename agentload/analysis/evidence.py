@@ -1,19 +1,32 @@
 """What do a run's raw files say? Events to completions, markers, samples and agents' outcomes; the log to facts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from agentload.artifacts import jsonlines, schemas
+from agentload.artifacts.events import (
+    EVENT,
+    MARKER,
+    AgentStarted,
+    Event,
+    MarkerLine,
+    RequestDone,
+    RequestSent,
+    Sampled,
+    ToolDone,
+    ToolStarted,
+)
 from agentload.artifacts.rundir import Manifest, RunDir
-from agentload.core.records import Completion, Doubt, LogFacts, Marker, ServerTimings, ToolCall, Usage
+from agentload.artifacts.strict import MAX_NS, validated
+from agentload.core.records import REQUEST_DONE_FIELDS, Completion, Doubt, LogFacts, Marker, ToolCall
 from agentload.errors import ArtifactError, InputError
 from agentload.serverlogs import formats
 
 _BLOCK: Final = 1 << 20
+_STAMP_DIGITS: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,58 @@ class Evidence:
     agents_started: dict[str, tuple[int, int]]  # name -> (planned, started), Unix ns
     markers: tuple[Marker, ...]  # of markers.jsonl
     markers_in_log: int  # of these, how many were written into the log
+    doubts: tuple[Doubt, ...] = ()  # about the files themselves
+
+
+class _Events:
+    """What the events amount to, taken one after the other."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, RequestSent] = {}
+        self.done: dict[str, Completion] = {}
+        self.tools: list[ToolUse] = []
+        self.samples: list[dict[str, Any]] = []
+        self.started: dict[str, tuple[int, int]] = {}
+        self._open: dict[tuple[str, int, str], list[int]] = {}  # indices into `tools`; a model may use an id twice
+
+    def take(self, event: Event) -> None:
+        """Take the next event.
+
+        Raises:
+            ValueError: it does not follow from those before it.
+        """
+        if isinstance(event, RequestSent):
+            if event.request in self.sent or event.request in self.done:
+                raise ValueError(f"expected request {event.request} to be sent once, got it again")
+            self.sent[event.request] = event
+        elif isinstance(event, RequestDone):
+            if event.request in self.done:
+                raise ValueError(f"expected request {event.request} to end once, got a second end")
+            self.done[event.request] = _completion(event)
+            self.sent.pop(event.request, None)
+        elif isinstance(event, ToolStarted):
+            self._open.setdefault((event.agent, event.turn, event.call), []).append(len(self.tools))
+            self.tools.append(ToolUse(event.agent, event.turn, event.tool, event.t, None, None))
+        elif isinstance(event, ToolDone):
+            self._tool_done(event)
+        elif isinstance(event, Sampled):
+            self.samples.append({name: value for name, value in event if name != "event"})
+        elif isinstance(event, AgentStarted):
+            self.started[event.agent] = (event.planned, event.t)
+
+    def _tool_done(self, event: ToolDone) -> None:
+        waiting = self._open.get((event.agent, event.turn, event.call))
+        if not waiting:
+            raise ValueError(
+                f"expected tool call {event.call} of {event.agent} to start before it ends, got its end only"
+            )
+        index = waiting.pop(0)
+        begun = self.tools[index]
+        if event.t < begun.started:
+            raise ValueError(
+                f"expected tool call {event.call} to end after its start at {begun.started}, got {event.t}"
+            )
+        self.tools[index] = replace(begun, done=event.t, ok=event.ok)
 
 
 def read(run: RunDir) -> Evidence:
@@ -49,137 +114,116 @@ def read(run: RunDir) -> Evidence:
         ArtifactError: a file is missing or does not follow its schema; the line is named.
     """
     manifest = run.read_manifest()
-    completions: list[Completion] = []
-    sent: dict[str, tuple[str, int, int]] = {}
-    tools: dict[tuple[str, int, str], ToolUse] = {}
-    samples: list[dict[str, Any]] = []
-    started: dict[str, tuple[int, int]] = {}
-    for number, event in jsonlines.read(run.events_path, schemas.EVENTS):
+    taken = _Events()
+    for number, line in jsonlines.lines(run.events_path, schemas.EVENTS):
         try:
-            kind = event["event"]
-            if kind == "request_sent":
-                sent[event["request"]] = (event["agent"], event["turn"], event["t"])
-            elif kind == "request_done":
-                completions.append(_completion(event))
-                sent.pop(event["request"], None)
-            elif kind == "tool_started":
-                key = (event["agent"], event["turn"], event["call"])
-                tools[key] = ToolUse(event["agent"], event["turn"], event["tool"], event["t"], None, None)
-            elif kind == "tool_done":
-                key = (event["agent"], event["turn"], event["call"])
-                tools[key] = ToolUse(*key[:2], event["tool"], tools[key].started, event["t"], event["ok"])
-            elif kind == "sample":
-                samples.append({name: value for name, value in event.items() if name != "event"})
-            elif kind == "agent_started":
-                started[event["agent"]] = (event["planned"], event["t"])
-        except (KeyError, TypeError) as error:
-            raise ArtifactError(f"{run.events_path}:{number}: not a whole event: {error!r}") from error
-    for request, (agent, turn, t_sent) in sent.items():
-        completions.append(
-            Completion(request, agent, turn, t_sent, None, None, t_sent, None, error="the run ended before its answer")
+            taken.take(validated(EVENT, line))
+        except ValueError as error:
+            raise ArtifactError(f"{run.events_path}:{number}: {error}") from error
+    doubts = [_torn("torn-events", "event")] if jsonlines.is_torn(run.events_path) else []
+    marks: list[MarkerLine] = []
+    if run.markers_path.exists():
+        marks = _markers(run.markers_path, manifest.run)
+        if jsonlines.is_torn(run.markers_path):
+            doubts.append(_torn("torn-markers", "marker"))
+    else:
+        doubts.append(
+            Doubt(
+                "no-markers-file",
+                "markers.jsonl is missing: only markers that stand in the server's log can tell what was measured",
+                "the run directory is not whole: copy all of it",
+            )
         )
-    marks = (
-        [(value["where"], _marker(value)) for _, value in jsonlines.read(run.markers_path, schemas.MARKERS)]
-        if run.markers_path.exists()
-        else []
-    )
+    broken_off = [
+        Completion(
+            *(one.request, one.agent, one.turn, one.t, None, None, one.t, None),
+            error="the run ended before its answer",
+        )
+        for one in taken.sent.values()
+    ]
     return Evidence(
         manifest=manifest,
-        completions=tuple(completions),
-        unanswered=tuple(sorted(sent)),
-        tools=tuple(tools.values()),
-        samples=tuple(samples),
-        agents_started=started,
-        markers=tuple(marker for _, marker in marks),
-        markers_in_log=sum(where == "log" for where, _ in marks),
+        completions=(*taken.done.values(), *broken_off),
+        unanswered=tuple(sorted(taken.sent)),
+        tools=tuple(taken.tools),
+        samples=tuple(taken.samples),
+        agents_started=taken.started,
+        markers=tuple(one.record() for one in marks),
+        markers_in_log=sum(one.where == "log" for one in marks),
+        doubts=tuple(doubts),
     )
 
 
-def read_log(path: Path, times: Path | None, log_format: str | None) -> LogFacts | None:
-    """Read a server's log, with its receive stamps where there are some; None when it is of no known format.
+def _torn(code: str, what: str) -> Doubt:
+    return Doubt(code, f"the last {what} was cut off and is left out", "the run was killed, or its disk was full")
+
+
+def _markers(path: Path, run: str) -> list[MarkerLine]:
+    marks = []
+    for number, line in jsonlines.lines(path, schemas.MARKERS):
+        try:
+            mark = validated(MARKER, line)
+            if mark.run != run:
+                raise ValueError(f"run: expected {run}, as the manifest has it, got {mark.run}")
+        except ValueError as error:
+            raise ArtifactError(f"{path}:{number}: {error}") from error
+        marks.append(mark)
+    return marks
+
+
+def read_log(path: Path, times: Path | None, log_format: str | None) -> LogFacts:
+    """Read a server's log, with its receive stamps where there are some; of no known format: all lines are unknown.
 
     Raises:
         InputError: the log cannot be read.
+        ArtifactError: the stamps are none.
         UsageError: there is no format of the name `log_format`.
     """
+    stamps = _stamps(times)
     try:
         with path.open("rb") as file:
-            head = file.read(formats.HEAD_BYTES)
-            name = log_format or formats.detect(head)
-            if name is None:
-                return None
-            reader = formats.by_name(name).reader(_stamps(times))
-            reader.feed(head)
-            while block := file.read(_BLOCK):
-                reader.feed(block)
+            return formats.read(iter(partial(file.read, _BLOCK), b""), log_format, stamps).facts
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    return reader.close()
 
 
 def _stamps(path: Path | None) -> Sequence[int] | None:
     if path is None or not path.exists():
         return None
-    lines = path.read_bytes().split(b"\n")
     try:
         # The last piece is empty, or a stamp torn by a kill: the reader takes fewer stamps than lines.
-        stamps: list[int] = np.array(lines[:-1], dtype="S20").astype(np.int64).tolist()
-    except ValueError as error:
-        raise ArtifactError(f"{path}: expected one integer (ns) a line: {error}") from error
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from error
+    last = 0
+    stamps = []
+    for number, line in enumerate(lines, 1):
+        # int() takes more than the pump writes: signs, spaces, underscores.
+        if not line.isdigit() or len(line) > _STAMP_DIGITS or not last <= (stamp := int(line)) <= MAX_NS:
+            raise ArtifactError(
+                f"{path}:{number}: expected one integer (Unix ns), not before the {last} of the line above, "
+                f"got {line[:40]!r}"
+            )
+        last = stamp
+        stamps.append(stamp)
     return stamps
 
 
-def check_markers(evidence: Evidence, facts: LogFacts) -> list[Doubt]:
-    """Hold the markers that were written into the log against those found there."""
-    found = {(one.action, one.segment, one.run, one.at_ns) for one in facts.markers}
-    ours = {(one.action, one.segment, one.run, one.at_ns) for one in evidence.markers}
-    lost = len(ours - found) if evidence.markers_in_log else 0
-    if lost == 0:
-        return []
-    return [
-        Doubt(
-            "markers-lost",
-            f"{lost} of {evidence.markers_in_log} markers that were written into the server's log are not in it",
-            "another process writes this log without O_APPEND; markers.jsonl was used instead",
-        )
-    ]
-
-
-def _completion(event: dict[str, Any]) -> Completion:
-    usage, timings = event["usage"], event["timings"]
-    without = set(event["chunks_without_token"])
-    chunks = event["chunk_ns"]
+def _completion(event: RequestDone) -> Completion:
+    without = set(event.chunks_without_token)
+    chunks = event.chunk_ns
+    if without and max(without) >= len(chunks):
+        raise ValueError(f"chunks_without_token: expected indices below {len(chunks)}, got {max(without)}")
     return Completion(
-        request=event["request"],
-        agent=event["agent"],
-        turn=event["turn"],
-        t_sent=event["t_sent"],
-        t_first_byte=event["t_first_byte"],
-        t_first_token=event["t_first_token"],
-        t_done=event["t"],
-        status=event["status"],
-        tool_calls=tuple(ToolCall(name, "", "") for name in event["tool_call_ids"]),
-        finish=event["finish"],
-        usage=None if usage is None else Usage(**usage),
-        timings=None if timings is None else ServerTimings(**timings),
-        server_id=event["server_id"],
-        model=event["model"],
+        request=event.request,
+        agent=event.agent,
+        turn=event.turn,
+        t_done=event.t,
+        tool_calls=tuple(ToolCall(name, "", "") for name in event.tool_call_ids),
+        usage=None if event.usage is None else event.usage.record(),
+        timings=None if event.timings is None else event.timings.record(),
         chunk_ns=tuple(chunks),
         token_ns=tuple(stamp for index, stamp in enumerate(chunks) if index not in without),
-        error=event["error"],
-        comments=event["comments"],
-        notes=tuple(event["notes"]),
-    )
-
-
-def _marker(value: dict[str, Any]) -> Marker:
-    return Marker(
-        value["action"],
-        value["segment"],
-        value["run"],
-        value["condition"],
-        value["t"],
-        None,
-        value["offset"],
-        value["inode"],
+        notes=tuple(event.notes),
+        **{name: getattr(event, name) for name in REQUEST_DONE_FIELDS},
     )

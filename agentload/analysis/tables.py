@@ -4,22 +4,23 @@ One row a request, a phase, a segment or agent or bucket, a sample. Times are Un
 server; null where a source did not say.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
-from agentload.analysis.evidence import Evidence
+from agentload.analysis.evidence import ToolUse
 from agentload.artifacts import schemas
 from agentload.artifacts.rundir import write_atomically
-from agentload.core.records import Proof, Request
+from agentload.core.records import Request, Segment, Source
+from agentload.core.segments import segment_at
 from agentload.errors import ArtifactError
 
 _TEXT: Final = ("run", "segment", "agent", "request", "match", "group", "label", "finish", "error")
-_PROOFS: Final = ("prefill_proof", "decode_proof")
-_SOURCES: Final = ("prefill_source", "decode_source")
+_PROOFS: Final = ("prefill_proof", "decode_proof", "prefill_start_proof", "decode_start_proof")
+_SOURCES: Final = ("prefill_source", "decode_source", "cached_source")
 
 
 def request_schema() -> dict[str, pl.DataType]:
@@ -36,9 +37,25 @@ def request_schema() -> dict[str, pl.DataType]:
     return columns
 
 
+def _frame(rows: Sequence[dict[str, Any]], columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    try:
+        return pl.DataFrame(rows, schema=columns, orient="row")
+    except (pl.exceptions.PolarsError, OverflowError) as error:
+        big = next(
+            (f"{name} {value}" for row in rows for name, value in row.items() if _too_big(value)), "another value"
+        )
+        raise ArtifactError(
+            f"expected numbers that fit 64 bits in the tables, got {big}: times or counts in the raw files are damaged"
+        ) from error
+
+
+def _too_big(value: object) -> bool:
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
+
+
 def requests_table(requests: Sequence[Request]) -> pl.DataFrame:
     """requests.parquet."""
-    return pl.DataFrame([_request_row(one) for one in requests], schema=request_schema(), orient="row")
+    return _frame([_request_row(one) for one in requests], request_schema())
 
 
 def _request_row(request: Request) -> dict[str, Any]:
@@ -66,64 +83,94 @@ PHASES: Final[dict[str, pl.DataType]] = {
     "tokens": pl.Int64(),
     "context_start": pl.Int64(),
     "source": pl.String(),
-    "proof_line": pl.Int64(),  # of server.log: the line that proves the phase
-    "proof_offset": pl.Int64(),
+    "start_line": pl.Int64(),  # of the server's log: the line that proves when the phase began
+    "start_offset": pl.Int64(),  # bytes from the log's first to that line's first
+    "end_line": pl.Int64(),
+    "end_offset": pl.Int64(),
 }
 
 
-def phases_table(requests: Sequence[Request], evidence: Evidence) -> pl.DataFrame:
-    """phases.parquet: prefill and decode of every request, and the tool calls between."""
+def phases_table(
+    run: str, requests: Sequence[Request], tools: Sequence[ToolUse] = (), segments: Sequence[Segment] = ()
+) -> pl.DataFrame:
+    """phases.parquet: prefill and decode of every request, and the tool calls between.
+
+    `segment` is that of the request; of a tool call the one of `segments` in which it started.
+    """
     rows: list[dict[str, Any]] = []
     for one in requests:
         rows += [
-            _phase(one, "prefill", one.prefill_start, one.prefill_end, one.new_prefill_tokens, one.prefill_proof),
-            _phase(one, "decode", one.decode_start, one.decode_end, one.decoded_tokens, one.decode_proof),
+            _phase(one, "prefill", (one.prefill_start, one.prefill_end), one.new_prefill_tokens),
+            _phase(one, "decode", (one.decode_start, one.decode_end), one.decoded_tokens),
         ]
     rows = [row for row in rows if row["start"] is not None and row["end"] is not None]
     rows += [
         {
+            "run": run,
+            "segment": segment_at(use.started, segments),
             "agent": use.agent,
             "request": f"{use.agent}-r{use.turn}",
             "phase": "tool",
             "start": use.started,
             "end": use.done,
         }
-        for use in evidence.tools
+        for use in tools
     ]
-    name = evidence.manifest.run
-    rows = [{column: row.get(column) for column in PHASES} | {"run": name} for row in rows]
+    rows = [{column: row.get(column) for column in PHASES} for row in rows]
     rows.sort(key=lambda row: (row["start"], row["request"], row["phase"]))
-    return pl.DataFrame(rows, schema=PHASES, orient="row")
+    return _frame(rows, PHASES)
 
 
-def _phase(
-    one: Request, phase: str, start: int | None, end: int | None, tokens: int | None, proof: Proof | None
-) -> dict[str, Any]:
-    source = one.prefill_source if phase == "prefill" else one.decode_source
+def _phase(one: Request, phase: str, span: tuple[int | None, int | None], tokens: int | None) -> dict[str, Any]:
+    if phase == "prefill":
+        source, began, ended = one.prefill_source, one.prefill_start_proof, one.prefill_proof
+    else:
+        source, began, ended = one.decode_source, one.decode_start_proof, one.decode_proof
+    if source not in (None, Source.LOG):
+        began = ended = None  # these times are not the log's, whatever it tells of the request
     return {
+        "run": one.run,
         "segment": one.segment,
         "agent": one.agent,
         "request": one.request,
         "phase": phase,
-        "start": start,
-        "end": end,
+        "start": span[0],
+        "end": span[1],
         "tokens": tokens,
         "context_start": one.context_start,
         "source": None if source is None else source.value,
-        "proof_line": proof.line if proof else None,
-        "proof_offset": proof.offset if proof else None,
+        "start_line": began.line if began else None,
+        "start_offset": began.offset if began else None,
+        "end_line": ended.line if ended else None,
+        "end_offset": ended.offset if ended else None,
     }
+
+
+_COUNTED: Final = ("prompt_tokens", "cached_tokens", "new_prefill_tokens", "decoded_tokens")
+_BUSY: Final = ("union_ns", "sum_ns", "speed_tokens", "speed_ns")
+_RATIOS: Final = ("double_counting", "tok_s", "share")
+_BOTH: Final = ("prefill", "decode")
+
+# core.accounting.Totals and Bucket, flat: a row has the columns of its scope, the others are null.
+SEGMENTS: Final[dict[str, pl.DataType]] = {
+    **dict.fromkeys(("run", "segment", "condition", "scope", "name"), pl.String()),  # scope: whole | agent | bucket
+    **dict.fromkeys(("begin_ns", "end_ns", "wall_ns", "from_tokens", "to_tokens", "requests"), pl.Int64()),
+    **dict.fromkeys(("matched", "ambiguous", "client_only", "server_only"), pl.Int64()),
+    **dict.fromkeys(_COUNTED, pl.Int64()),
+    **{f"unknown_{name}": pl.Int64() for name in (*_COUNTED, "prefill_times", "decode_times")},
+    **{f"{phase}_{name}": pl.Int64() for phase in _BOTH for name in _BUSY},
+    **{f"{phase}_{name}": pl.Float64() for phase in _BOTH for name in _RATIOS},
+    **dict.fromkeys(("overlap", "sampled_overlap", "median_tok_s", "union_tok_s"), pl.Float64()),
+}
 
 
 def segments_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
     """segments.parquet: for each segment its whole, each agent and each context bucket; `scope` tells which."""
-    flat = [{name: value for name, value in row.items() if not isinstance(value, dict | list)} for row in rows]
-    columns = sorted({name for row in flat for name in row} - {"segment", "scope", "name"})
-    schema: dict[str, pl.DataType] = {"segment": pl.String(), "scope": pl.String(), "name": pl.String()}
-    for column in columns:
-        whole = column.endswith(("_ns", "_tokens", "requests")) or column.startswith(("from_", "to_"))
-        schema[column] = pl.Int64() if whole else pl.Float64()
-    return pl.DataFrame([{name: row.get(name) for name in schema} for row in flat], schema=schema, orient="row")
+    flat = [
+        {**row, **row.get("matches", {}), **{f"unknown_{name}": n for name, n in row.get("unknown", {}).items()}}
+        for row in rows
+    ]
+    return _frame([{name: row.get(name) for name in SEGMENTS} for row in flat], SEGMENTS)
 
 
 SAMPLES: Final[dict[str, pl.DataType]] = {
@@ -139,7 +186,7 @@ SAMPLES: Final[dict[str, pl.DataType]] = {
 
 def samples_table(samples: Sequence[dict[str, Any]]) -> pl.DataFrame:
     """samples.parquet: what the server's process used."""
-    return pl.DataFrame([{name: one.get(name) for name in SAMPLES} for one in samples], schema=SAMPLES, orient="row")
+    return _frame([{name: one.get(name) for name in SAMPLES} for one in samples], SAMPLES)
 
 
 _SCHEMAS: Final = {

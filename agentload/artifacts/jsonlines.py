@@ -1,4 +1,7 @@
-"""How is an append-only JSON Lines file written so that a kill loses nothing, and read so that a torn end is said?"""
+"""How is an append-only JSON Lines file written so that a kill loses no whole line, and read as far as it is whole?
+
+The first line names the schema. Only the last line can be torn, by a kill or a full disk in the middle of a write.
+"""
 
 import json
 import os
@@ -15,9 +18,11 @@ def dumps(value: Any) -> str:
 
 
 class JsonLinesWriter:
-    """Appends JSON objects, one a line, each handed to the kernel in a single write before `append` returns.
+    """Appends JSON objects, one a line, each with the kernel before `append` returns.
 
-    A kill of this process loses no line that was appended; a crash of the machine may lose the last seconds.
+    A line is one write, so that lines of several threads stay whole; only where the kernel takes a part (a disk that is
+    nearly full) the rest follows in another. A kill of this process loses no line whose `append` has returned; nothing
+    is synced, so a crash of the machine may lose the last seconds.
     """
 
     def __init__(self, path: Path, schema: str) -> None:
@@ -56,39 +61,68 @@ class JsonLinesWriter:
         self.close()
 
 
-def read(path: Path, schema: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object) after checking the schema line; a torn last line is left out.
+def lines(path: Path, schema: str) -> Iterator[tuple[int, bytes]]:
+    """Yield (line number, line without its newline) of each line after the schema line, once that has been checked.
+
+    What stands after the last newline was torn off by a kill or a full disk and is left out; `is_torn` tells of it.
 
     Raises:
-        ArtifactError: the file is missing, of another schema, or a line other than a torn last one is not JSON.
+        ArtifactError: the file is missing, empty, of another schema or cannot be read.
     """
+    empty = True
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    break
+                if empty:
+                    _check_schema(path, line, schema)
+                    empty = False
+                else:
+                    yield number, line[:-1]
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from error
-    lines = data.split(b"\n")
-    torn = lines.pop()  # empty when the file ends with a newline
-    del torn
-    for number, line in enumerate(lines, 1):
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise ArtifactError(f"{path}:{number}: expected one JSON object, got {line[:60]!r}: {error}") from error
-        if not isinstance(value, dict):
-            raise ArtifactError(f"{path}:{number}: expected a JSON object, got {line[:60]!r}")
-        if number == 1:
-            if value.get("schema") != schema:
-                raise ArtifactError(f"{path}:1: expected schema {schema}, got {value.get('schema')!r}")
-            continue
-        yield number, value
-    if not lines:
-        raise ArtifactError(f"{path}: expected a first line with schema {schema}, the file is empty")
+    if empty:
+        raise ArtifactError(f"{path}:1: expected a first line with schema {schema}, the file is empty")
+
+
+def read(path: Path, schema: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number, object) for each of `lines`, as they were written.
+
+    Raises:
+        ArtifactError: as `lines`; or a line is no JSON object.
+    """
+    for number, line in lines(path, schema):
+        yield number, _object(path, number, line)
+
+
+def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"{path}:{number}: expected one JSON object, got {line[:60]!r}: {error}") from error
+    if not isinstance(value, dict):
+        raise ArtifactError(f"{path}:{number}: expected a JSON object, got {line[:60]!r}")
+    return value
+
+
+def _check_schema(path: Path, line: bytes, schema: str) -> None:
+    found = _object(path, 1, line).get("schema")
+    if found != schema:
+        got = repr(found) if isinstance(found, str | None) else f"a value of type {type(found).__name__}"
+        raise ArtifactError(f"{path}:1: expected schema {schema}, got {got[:60]}")
 
 
 def is_torn(path: Path) -> bool:
-    """Tell whether the file's last line was cut off, by a kill or a full disk; `read` leaves such a line out."""
+    """Tell whether the file's last line was cut off, by a kill or a full disk; `lines` and `read` leave it out.
+
+    Raises:
+        ArtifactError: the file cannot be read.
+    """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            return file.read(1) != b"\n"
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from error
-    return not data.endswith(b"\n")

@@ -9,14 +9,16 @@ Raw files are only appended to; derived/ can be deleted and made again.
 import json
 import os
 import re
+import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agentload.artifacts import schemas
+from agentload.artifacts import schemas, strict
 from agentload.artifacts.jsonlines import JsonLinesWriter
+from agentload.artifacts.manifest_shape import SHAPE
 from agentload.errors import ArtifactError, InputError
 
 Status = Literal["started", "success", "partial", "invalid", "cancelled", "error"]
@@ -27,7 +29,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class Manifest(BaseModel):
     """manifest.json: written when the run starts, rewritten atomically when it ends."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     schema_: str = schemas.RUN
     run: str
@@ -84,20 +86,22 @@ class RunDir:
             ArtifactError: it is missing, not JSON, or of another schema.
         """
         try:
-            fields = json.loads(self.manifest_path.read_bytes())
+            data = self.manifest_path.read_bytes()
         except OSError as error:
             raise ArtifactError(f"{self.manifest_path}: cannot be read: {error.strerror}") from error
+        try:
+            fields = strict.parse(data)
         except ValueError as error:
-            raise ArtifactError(f"{self.manifest_path}: expected JSON: {error}") from error
+            raise ArtifactError(f"{self.manifest_path}: {error}") from error
         schema = fields.pop("schema", None) if isinstance(fields, dict) else None
         if schema != schemas.RUN:
-            raise ArtifactError(f"{self.manifest_path}: expected schema {schemas.RUN}, got {schema!r}")
+            raise ArtifactError(f"{self.manifest_path}: expected schema {schemas.RUN}, got {str(schema)[:60]}")
         try:
-            return Manifest.model_validate(fields)
+            manifest = Manifest.model_validate(fields)
+            SHAPE.validate_python(fields)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise ArtifactError(f"{self.manifest_path}: {where}: {first['msg']}") from error
+            raise ArtifactError(f"{self.manifest_path}: {strict.explain(error)}") from error
+        return manifest
 
 
 def create(out: Path, name: str, stamp: str, suffix: str) -> RunDir:
@@ -124,10 +128,13 @@ def find(path: Path) -> RunDir:
     Raises:
         InputError: there is none, or it is no run directory.
     """
-    if not path.exists():
-        raise InputError(f"expected a run directory, there is no {path}")
-    if not (path / "manifest.json").is_file():
-        raise InputError(f"expected a run directory (with manifest.json), {path} is none")
+    try:
+        if not path.exists():
+            raise InputError(f"expected a run directory, there is no {path}")
+        if not (path / "manifest.json").is_file():
+            raise InputError(f"expected a run directory (with manifest.json), {path} is none")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be looked into: {error.strerror}") from error
     return RunDir(path)
 
 
@@ -137,7 +144,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         ArtifactError: the disk is full or the folder cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(3)}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(data)

@@ -12,6 +12,8 @@ MESSAGES: Final = "agentload.messages/1"
 MARKERS: Final = "agentload.markers/1"
 # /1: first.
 ACCOUNT: Final = "agentload.account/1"
+# /1: first. A log's account, without a run.
+LOG_ACCOUNT: Final = "agentload.log-account/1"
 # /1: first.
 REQUESTS: Final = "agentload.requests/1"
 # /1: first.

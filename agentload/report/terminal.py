@@ -1,51 +1,117 @@
-"""What does an account say, on a terminal? Plain text of a fixed width, every doubt with its advice."""
+"""What does an account say, on a terminal? Plain text that fits 80 columns, every doubt with its advice."""
 
 import io
+import textwrap
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_WIDTH: Final = 110
+from agentload.core.accounting import Unknown
+
+_WIDTH: Final = 80
+_TABLES: Final = 1_000  # a table is as wide as its numbers: rich would shorten them without a word
+_COUNTED: Final = tuple(one.name for one in fields(Unknown))
 _NONE: Final = "-"  # the source did not say; never 0
 
 
 def render(found: dict[str, Any]) -> str:
     """Return the report of account.json's content as text."""
-    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, highlight=False, emoji=False, markup=False)
-    _head(console, found)
+    page = Page()
+    _head(page, found)
+    by_log = found["lines"]["format"] not in (None, "unknown")
     for segment in found["segments"]:
-        _segment(console, segment)
-    _agents(console, found)
-    _proof(console, found)
+        _segment(page, segment, by_log=by_log)
+    if found["agents"]:
+        _agents(page, found["agents"])
+    if found["work"] is not None:
+        _work(page, found)
+    _proof(page, found, by_log=by_log)
+    if found["segments"]:
+        page.say(
+            'to compare runs: prefill tok/s in row "all" (new prefill tokens / busy s); it holds for different amounts '
+            "of work, but one run of each does not prove a difference"
+        )
     for doubt in found["doubts"]:
-        console.print(Text(f"doubt ({doubt['code']}): {doubt['message']}. {doubt['advice'].rstrip('.')}."))
-    output = console.file
-    assert isinstance(output, io.StringIO)
-    return output.getvalue()
+        page.say(f"doubt ({doubt['code']}): {doubt['message']}. {doubt['advice'].rstrip('.')}.")
+    return page.text()
 
 
-def _head(console: Console, found: dict[str, Any]) -> None:
+class Page:
+    """Lines of text and tables, one below the other."""
+
+    def __init__(self) -> None:
+        self._out = io.StringIO()
+        self._console = Console(
+            file=self._out, width=_TABLES, color_system=None, highlight=False, emoji=False, markup=False
+        )
+
+    def say(self, line: str) -> None:
+        """Add a line, which is broken between words where it is too long."""
+        wrapped = textwrap.wrap(
+            _plain(line), _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+        self._out.write("\n".join(wrapped) + "\n")
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Add a table; columns after the first are numbers, `task` and `ended` excepted."""
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for index, column in enumerate(columns):
+            left = index == 0 or column in ("task", "ended")
+            table.add_column(column, justify="left" if left else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*(Text(_plain(cell)) for cell in row))
+        with self._console.capture() as captured:
+            self._console.print(table)
+        self.say(title)
+        self._out.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+    def gap(self) -> None:
+        """Add an empty line."""
+        self._out.write("\n")
+
+    def text(self) -> str:
+        """Return all of it."""
+        return self._out.getvalue()
+
+
+def _plain(text: str) -> str:
+    """Without what a terminal would obey: names and reasons come from servers and models."""
+    return "".join(char if char.isprintable() else " " if char.isspace() else "\ufffd" for char in text)
+
+
+def _head(page: Page, found: dict[str, Any]) -> None:
     simulated = "SIMULATED " if found["simulated"] else ""
     why = f": {found['why']}" if found["why"] else ""
     server, corpus = found["server"], found["corpus"]
-    console.print(Text(f"{simulated}{found['run']}  {found['status']}{why}"))
-    console.print(Text(f"server {server['kind']} {server.get('base_url') or ''} model {server.get('model') or _NONE}"))
-    console.print(Text(f"corpus {corpus['name']} at {corpus['commit'][:12]}; sandbox {found['sandbox']}"))
+    page.say(f"{simulated}{found['run']}  {found['status']}{why}")
+    page.say(f"server {server['kind']} {server.get('base_url') or ''} model {server.get('model') or _NONE}")
+    page.say(f"corpus {corpus['name']} at {corpus['commit'][:12]}; sandbox {found['sandbox']}")
 
 
-def _segment(console: Console, segment: dict[str, Any]) -> None:
+def _segment(page: Page, segment: dict[str, Any], *, by_log: bool) -> None:
     whole = segment["whole"]
-    wall = "its end marker is missing" if whole["wall_ns"] is None else f"{_s(whole['wall_ns'])} s between its markers"
-    console.print()
-    console.print(Text(f"segment {segment['segment']}, condition {segment['condition']}: {wall}"))
+    wall = (
+        "its end marker is missing"
+        if whole["wall_ns"] is None
+        else f"{seconds(whole['wall_ns'])} s between its markers"
+    )
+    page.gap()
+    page.say(f"segment {segment['segment']}, condition {segment['condition']}: {wall}")
+    segment_body(page, segment, by_log=by_log)
+
+
+def segment_body(page: Page, segment: dict[str, Any], *, by_log: bool) -> None:
+    """Add what a segment's account says, below its header; `by_log`: its tokens are counted by the server's log."""
+    whole = segment["whole"]
     rows = [("all", whole), *segment["agents"].items()]
     if segment["no_agent"]:
         rows.append(("not ours", segment["no_agent"]))
-    tokens = _table(
-        "Work, in tokens counted by the server",
+    page.table(
+        f"Work, in tokens counted by {'the server log' if by_log else 'the answers: there is no log'}",
         ("", "requests", "prompt", "= cached", "+ new prefill", "decoded", "without counts"),
         [
             (
@@ -55,46 +121,54 @@ def _segment(console: Console, segment: dict[str, Any]) -> None:
                 _n(one["cached_tokens"]),
                 _n(one["new_prefill_tokens"]),
                 _n(one["decoded_tokens"]),
-                str(max(one["unknown"].values())),
+                str(max(one["unknown"][column] for column in _COUNTED)),
             )
             for name, one in rows
         ],
     )
-    console.print(tokens)
-    for phase in ("prefill", "decode"):
-        console.print(
-            _table(
-                f"{phase.capitalize()}: busy is the union of its intervals, summed counts overlapped time twice",
-                ("", "busy s", "summed s", "summed/busy", "tok/s", "share of wall"),
-                [
-                    (
-                        name,
-                        _s(one[f"{phase}_union_ns"]),
-                        _s(one[f"{phase}_sum_ns"]),
-                        _f(one[f"{phase}_double_counting"], 2),
-                        _f(one[f"{phase}_tok_s"], 1),
-                        _percent(one[f"{phase}_share"]),
-                    )
-                    for name, one in rows
-                ],
-            )
+    for phase, doing in (("prefill", "prefilling"), ("decode", "decoding")):
+        page.table(
+            f"{phase.capitalize()}: busy while any request is {doing}; summed counts each by itself",
+            ("", "busy s", "summed s", "summed/busy", f"{phase} tok/s", "share"),
+            [
+                (
+                    name,
+                    seconds(one[f"{phase}_union_ns"]),
+                    seconds(one[f"{phase}_sum_ns"]),
+                    _f(one[f"{phase}_double_counting"], 2),
+                    _f(one[f"{phase}_tok_s"], 1),
+                    percent(one[f"{phase}_share"]),
+                )
+                for name, one in rows
+            ],
         )
-    console.print(
-        Text(
-            f"overlap: {_percent(whole['overlap'])} of the prefill time another request was decoding "
-            f"(sampled in 15 s cells: {_percent(whole['sampled_overlap'])})"
-        )
-    )
+    _overlap(page, segment)
     if segment["server_cpu_s"] is not None:
-        console.print(
-            Text(
-                f"server process: {segment['server_cpu_s']:.1f} CPU-s; everything else on this machine: "
-                f"{segment['host_other_cpu_s']:.1f} CPU-s"
-            )
+        page.say(
+            f"server process: {segment['server_cpu_s']:.1f} CPU-s; everything else on this machine: "
+            f"{segment['host_other_cpu_s']:.1f} CPU-s"
         )
-    console.print(
-        _table(
-            "By context position at the prefill's start",
+    _contexts(page, segment)
+    for what, names in (("begin", segment["straddles_begin"]), ("end", segment["straddles_end"])):
+        if names:
+            page.say(f"at work across the segment's {what}: {', '.join(names)}")
+
+
+def _overlap(page: Page, segment: dict[str, Any]) -> None:
+    whole = segment["whole"]
+    if len(segment["agents"]) + (segment["no_agent"] is not None) < 2 and not whole["overlap"]:
+        return  # nobody else was there: 0, and what samples say of it is an artefact of their width
+    page.say(
+        f"overlap: {percent(whole['overlap'])} of the prefill time another request was decoding (looked at every 15 s "
+        f"it would seem {percent(whole['sampled_overlap'])})"
+    )
+
+
+def _contexts(page: Page, segment: dict[str, Any]) -> None:
+    used = [one for one in segment["buckets"] if one["requests"]]
+    if used:
+        page.table(
+            "By context, the tokens that stand before the prefill (empty ranges left out)",
             ("context tokens", "requests", "new prefill", "median tok/s", "busy s", "tok/s over busy"),
             [
                 (
@@ -102,103 +176,104 @@ def _segment(console: Console, segment: dict[str, Any]) -> None:
                     str(one["requests"]),
                     _n(one["new_prefill_tokens"]),
                     _f(one["median_tok_s"], 1),
-                    _s(one["prefill_union_ns"]),
+                    seconds(one["prefill_union_ns"]),
                     _f(one["union_tok_s"], 1),
                 )
-                for one in segment["buckets"]
+                for one in used
             ],
         )
-    )
-    for what, names in (("begin", segment["straddles_begin"]), ("end", segment["straddles_end"])):
-        if names:
-            console.print(Text(f"at work across the segment's {what}: {', '.join(names)}"))
+    if segment["unknown_context"]:
+        page.say(f"requests of unknown context: {segment['unknown_context']}")
 
 
-def _agents(console: Console, found: dict[str, Any]) -> None:
-    console.print(
-        _table(
-            "Agents",
-            ("", "task", "ended", "requests", "calls", "repeated", "growth", "facts", "files", "late s"),
-            [
-                (
-                    one["agent"],
-                    one["task"],
-                    one["end"] + (" (too little work)" if one["too_little_work"] else ""),
-                    str(one["requests"]),
-                    str(one["tool_calls"]),
-                    str(one["repeated_calls"]),
-                    _n(one["growth_tokens"]),
-                    f"{len(one['facts_found'])}/{len(one['facts'])}",
-                    f"{len(one['likely_opened'])}/{len(one['likely_opened']) + len(one['likely_missed'])}",
-                    _s(one["start_late_ns"], 3),
-                )
-                for one in found["agents"]
-            ],
-        )
+def _agents(page: Page, agents: Sequence[dict[str, Any]]) -> None:
+    page.gap()
+    page.table(
+        "Agents: what they did",
+        ("", "task", "ended", "requests", "tool calls", "repeated calls"),
+        [
+            (
+                one["agent"],
+                one["task"],
+                one["end"] + (" (too little work)" if one["too_little_work"] else ""),
+                str(one["requests"]),
+                str(one["tool_calls"]),
+                str(one["repeated_calls"]),
+            )
+            for one in agents
+        ],
     )
+    page.table(
+        "Agents: what came of it (facts and files: found / those that the task is about)",
+        ("", "context growth", "facts answered", "files opened", "started late s"),
+        [
+            (
+                one["agent"],
+                _n(one["growth_tokens"]),
+                f"{len(one['facts_found'])}/{len(one['facts'])}",
+                f"{len(one['likely_opened'])}/{len(one['likely_opened']) + len(one['likely_missed'])}",
+                seconds(one["start_late_ns"], 3),
+            )
+            for one in agents
+        ],
+    )
+
+
+def _work(page: Page, found: dict[str, Any]) -> None:
     work = found["work"]
     if found["status"] == "started":
-        console.print(
-            Text(
-                f"the run was killed, its agents' outcomes are not known: {work['requests']} requests "
-                f"({work['failed_requests']} failed, {work['broken_off']} broken off), {work['tool_calls']} tool calls"
-            )
+        page.say(
+            f"the run was killed, its agents' outcomes are not known: {work['requests']} requests "
+            f"({work['failed_requests']} failed, {work['cut_requests']} cut off at the end of an agent's time, "
+            f"{work['broken_off']} broken off), {work['tool_calls']} tool calls"
         )
         return
-    parts = ("tool_calls", "answers", "failed_requests", "broken_off")
+    parts = ("tool_calls", "answers", "failed_requests", "cut_requests", "broken_off")
     called = work["requests"] - sum(work[part] for part in parts)
-    console.print(
-        Text(
-            f"requests {work['requests']} = tool calls {work['tool_calls']} + answers {work['answers']}"
-            + (f" (sent back as too early: {work['nudges']})" if work["nudges"] else "")
-            + f" + failed {work['failed_requests']}"
-            + (f" + broken off {work['broken_off']}" if work["broken_off"] else "")
-            + (f" + ended in a call instead of an answer {called}" if called else "")
-        )
+    page.say(
+        f"requests {work['requests']} = tool calls {work['tool_calls']} + answers {work['answers']}"
+        + (f" (sent back as too early: {work['nudges']})" if work["nudges"] else "")
+        + f" + failed {work['failed_requests']}"
+        + (f" + cut off at the end of an agent's time {work['cut_requests']}" if work["cut_requests"] else "")
+        + (f" + broken off {work['broken_off']}" if work["broken_off"] else "")
+        + (f" + ended in a call instead of an answer {called}" if called else "")
     )
 
 
-def _proof(console: Console, found: dict[str, Any]) -> None:
+def _proof(page: Page, found: dict[str, Any], *, by_log: bool) -> None:
     lines, requests, clock = found["lines"], found["requests"], found["clock"]
+    page.gap()
     if lines["format"] is not None:
-        console.print(
-            Text(
-                f"log ({lines['format']}): {lines['total']} lines = {lines['understood']} understood + "
-                f"{lines['ignored']} ignored on purpose + {lines['markers']} markers + {lines['unknown']} unknown"
-            )
+        markers = "1 marker" if lines["markers"] == 1 else f"{lines['markers']} markers"
+        page.say(
+            f"log ({lines['format']}): {lines['total']} lines = {lines['understood']} understood + "
+            f"{lines['ignored']} ignored on purpose + {markers} + {lines['unknown']} unknown"
         )
-    console.print(
-        Text(
-            f"requests matched {requests['matched']}/{requests['total']} (exact {requests['exact']}, "
-            f"unique {requests['unique']}, ambiguous {requests['ambiguous']}, client only {requests['client_only']}, "
-            f"server only {requests['server_only']})"
-        )
+    page.say(
+        f"requests matched {requests['matched']}/{requests['total']} (exact {requests['exact']}, "
+        f"unique {requests['unique']}, ambiguous {requests['ambiguous']}, client only {requests['client_only']}, "
+        f"server only {requests['server_only']})"
     )
-    if lines["format"] is not None:
+    if outside := requests["outside_segments"]:
+        page.say(
+            "1 further request in the log lies outside our markers"
+            if outside == 1
+            else f"{outside:,} further requests in the log lie outside our markers"
+        )
+    if by_log:
         parts = [
             f"{name.removesuffix('_tokens')} {one['log']:,} / {one['usage']:,} (remainder {one['remainder']:,})"
             for name, one in found["usage_check"].items()
         ]
-        console.print(Text(f"tokens by log / by usage: {'; '.join(parts)}"))
+        page.say(f"tokens by log / by usage: {'; '.join(parts)}")
     for one in found["settings"]:
         if one["verdict"] != "defaulted":
-            console.print(
-                Text(
-                    f"setting {one['name']}: requested {one['requested']}, in force {_or_none(one['applied'])}: "
-                    f"{one['verdict']}{' by ' + one['source'] if one['source'] else ''}"
-                )
+            page.say(
+                f"setting {one['name']}: requested {one['requested']}, in force {_or_none(one['applied'])}: "
+                f"{one['verdict']}{' by ' + one['source'] if one['source'] else ''}"
             )
     if clock["error_ns"] is not None:
-        console.print(Text(f"log times stand on the client's clock within {clock['error_ns'] / 1e6:.1f} ms"))
-
-
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 or column in ("task", "ended") else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
+        page.say(f"log times stand on the client's clock within {clock['error_ns'] / 1e6:.1f} ms")
 
 
 def _or_none(value: object) -> str:
@@ -209,7 +284,8 @@ def _n(value: int | None) -> str:
     return _NONE if value is None else f"{value:,}"
 
 
-def _s(value_ns: int | None, digits: int = 1) -> str:
+def seconds(value_ns: int | None, digits: int = 1) -> str:
+    """Nanoseconds as seconds; a dash for None."""
     return _NONE if value_ns is None else f"{value_ns / 1e9:.{digits}f}"
 
 
@@ -217,5 +293,6 @@ def _f(value: float | None, digits: int) -> str:
     return _NONE if value is None else f"{value:.{digits}f}"
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """A share as a percentage; a dash for None."""
     return _NONE if value is None else f"{value * 100:.1f} %"

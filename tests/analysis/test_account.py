@@ -1,17 +1,27 @@
 """Is an account made of raw files alone, and does it say what is missing instead of guessing?"""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from agentload.analysis import account as accounts
+from agentload.analysis import sections
 from agentload.artifacts import rundir, schemas
 from agentload.artifacts.jsonlines import JsonLinesWriter
 from agentload.artifacts.rundir import EventLog, RunDir, Status
+from agentload.cli import app
+from agentload.core import markers
+from agentload.core.attribution import Attribution
+from agentload.core.records import Match, Segment
 from agentload.errors import ArtifactError, InputError
 from agentload.report import terminal
+from tests import bound_by_modes
 from tests.analysis.test_evidence import FAILED, MANIFEST, WHOLE, done, events
+from tests.analysis.test_tables import request
 
 AGENT = {
     "agent": "a0",
@@ -118,6 +128,7 @@ def test_a_killed_run_counts_its_events_and_leaves_null_what_only_an_outcome_tel
         "requests": 3,
         "tool_calls": 1,
         "failed_requests": 1,
+        "cut_requests": 0,
         "broken_off": 1,
         **dict.fromkeys(("answers", "nudges", "calls_not_run", "failed_calls", "repeated_calls")),
     }
@@ -130,9 +141,10 @@ def test_a_request_broken_off_is_not_taken_for_one_that_ended_in_a_call(tmp_path
     run = make(tmp_path, status="cancelled", agents=({**AGENT, **counts},))
     events(run, ("request_sent", 200, {"request": "a0-r4", "agent": "a0", "turn": 4}))
     found = accounts.account(run.path)
+    said = " ".join(terminal.render(found).split())
     assert (
-        "requests 5 = tool calls 1 + answers 1 + failed 1 + broken off 1 + ended in a call instead of an answer 1\n"
-        in terminal.render(found)
+        "requests 5 = tool calls 1 + answers 1 + failed 1 + broken off 1 + ended in a call instead of an answer 1"
+        in said
     )
 
 
@@ -148,7 +160,7 @@ def test_an_account_that_is_not_whole_is_not_loaded(broken: str, tmp_path: Path)
     run = make(tmp_path)
     run.derived.mkdir()
     (run.derived / "account.json").write_text(broken, encoding="utf-8")
-    with pytest.raises(ArtifactError, match=r"account\.json: expected .*; delete derived/ to have it made anew"):
+    with pytest.raises(ArtifactError, match=r"account\.json: expected .*; delete .*/derived to have it made anew"):
         accounts.load(run.path)
 
 
@@ -162,3 +174,172 @@ def test_an_account_needs_no_folder_of_an_earlier_attempt_that_was_killed(tmp_pa
     assert sorted(path.name for path in run.path.glob("*derived*")) == ["derived"]
     assert not (run.derived / "junk").exists()
     assert not torn.exists()
+
+
+def doubts(found: dict[str, Any]) -> list[str]:
+    return [one["code"] for one in found["doubts"]]
+
+
+def test_that_there_is_no_log_is_said_once(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    assert doubts(accounts.account(run.path)) == ["no-server-log"]
+
+
+def test_a_log_that_the_run_had_and_that_is_gone_is_told_from_one_that_never_was(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    run.write_manifest(run.read_manifest().model_copy(update={"server": {"kind": "launch", "log_owned": True}}))
+    (doubt,) = accounts.account(run.path)["doubts"]
+    assert doubt["message"].startswith("server.log is missing, though the run had one")
+
+
+def test_an_empty_log_is_said(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    run.server_log.touch()
+    assert doubts(accounts.account(run.path)) == ["log-empty"]
+
+
+def test_a_log_of_no_known_format_has_all_its_lines_counted_as_unknown(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    run.server_log.write_text("hello\nworld\n", encoding="utf-8")
+    found = accounts.account(run.path)
+    assert doubts(found) == ["log-format-unknown"]
+    assert (found["lines"]["format"], found["lines"]["unknown"], found["lines"]["total"]) == ("unknown", 2, 2)
+    assert "log (unknown): 2 lines = 0 understood" in terminal.render(found)
+
+
+@pytest.mark.parametrize("name", ["server.log", "server.log.times", "events.jsonl", "markers.jsonl"])
+def test_a_folder_in_the_place_of_a_file_is_named(name: str, tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    run.server_log.write_text("hello\n", encoding="utf-8")
+    (run.path / name).unlink(missing_ok=True)
+    (run.path / name).mkdir()
+    with pytest.raises(ArtifactError, match=rf"/{name}: (cannot be read: Is a directory|expected .* got a directory)$"):
+        accounts.account(run.path)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("events.jsonl", "events.jsonl: cannot be read: No such file"), ("manifest.json", "with manifest.json")],
+)
+def test_a_missing_file_is_named(name: str, said: str, tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())
+    (run.path / name).unlink()
+    with pytest.raises((ArtifactError, InputError), match=said):
+        accounts.account(run.path)
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "markers.jsonl", "manifest.json"])
+def test_an_empty_file_is_named(name: str, tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())
+    mark(run, ("begin", 0))
+    (run.path / name).write_bytes(b"")
+    with pytest.raises(ArtifactError, match=rf"/{name}:.*(is empty$|got b'':)"):
+        accounts.account(run.path)
+
+
+def test_without_markers_jsonl_the_markers_in_the_log_tell_the_segment(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())
+    lines = [markers.render(action, "s1", run.name, "c", at) for action, at in (("begin", 0), ("end", 2000 * MS))]
+    run.server_log.write_bytes(b"\n".join((*lines, markers.render("begin", "s1", "another", "c", 5), b"")))
+    found = accounts.account(run.path)
+    assert doubts(found) == ["no-markers-file", "log-format-unknown"]
+    (segment,) = found["segments"]
+    assert (segment["run"], segment["whole"]["wall_ns"]) == (run.name, 2000 * MS)
+
+
+def test_without_any_marker_it_is_said_that_there_are_no_sums(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())
+    found = accounts.account(run.path)
+    assert doubts(found) == ["no-markers-file", "no-server-log", "no-segment"]
+    assert found["segments"] == []
+
+
+def test_a_marker_of_another_run_is_named(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())
+    mark(run, ("begin", 0))
+    run.markers_path.write_bytes(run.markers_path.read_bytes().replace(run.name.encode(), b"other"))
+    with pytest.raises(ArtifactError, match=rf"markers\.jsonl:2: run: expected {run.name}, as the .*, got other$"):
+        accounts.account(run.path)
+
+
+def test_requests_of_the_log_outside_the_markers_are_counted_under_their_own_name() -> None:
+    """The log of a server that had been up for long made `matched 6/506` of a run in which all was matched."""
+    segments = (Segment("s1", "r", "c", 10, 20),)
+    ours = [request(request=f"a0-r{index}", t_sent=12, segment="s1") for index in range(2)]
+    late = request(request="a0-r2", t_sent=25, match=Match.CLIENT_ONLY)  # ours counts wherever it lies
+    strangers = [
+        request(request=f"log boot 0 {at}", match=Match.SERVER_ONLY, prefill_start=at, segment=segment)
+        for at, segment in ((5, None), (15, "s1"), (25, None), (26, None))
+    ]
+    rows = (*ours, late, *strangers)
+    found = sections.requests(Attribution(rows, {}, (), ()), segments)
+    assert found == {
+        "total": 4,
+        "matched": 2,
+        "exact": 2,
+        "unique": 0,
+        "ambiguous": 0,
+        "client_only": 1,
+        "server_only": 1,
+        "outside_segments": 3,
+        "groups": [],
+    }
+
+
+def test_a_derived_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    run.path.chmod(0o555)
+    code = "import sys; from agentload.cli import main; sys.argv[0] = 'agentload'; main()"
+    words = [*bound_by_modes.prefix(), sys.executable, "-c", code, "account", str(run.path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    run.path.chmod(0o755)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"agentload: {run.derived}: cannot be made: Permission denied; make {run.path} writable, or copy it and use "
+        "the copy\n"
+    )
+    assert not run.derived.exists()
+
+
+def test_an_account_that_cannot_be_read_is_named_with_what_to_do(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())
+    accounts.account(run.path)
+    path = run.derived / "account.json"
+    path.chmod(0)
+    code = "import sys; from agentload.cli import main; sys.argv[0] = 'agentload'; main()"
+    words = [*bound_by_modes.prefix(), sys.executable, "-c", code, "report", str(run.path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"agentload: {path}: cannot be read: Permission denied; make it readable, or delete {run.derived} to have it "
+        "made anew\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["report", "account"])
+@pytest.mark.parametrize(("status", "code"), [("success", 0), ("partial", 1), ("started", 1)])
+def test_a_run_that_was_cut_short_is_a_negative_finding(
+    command: str, status: Status, code: int, tmp_path: Path
+) -> None:
+    run = make(tmp_path, status=status, agents=())
+    events(run, done(FAILED))
+    found = CliRunner().invoke(app, [command, str(run.path)])
+    assert (found.exit_code, found.stdout.startswith(f"{run.name}  {status}")) == (code, True)

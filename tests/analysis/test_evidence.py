@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.agents.loop import request_done_fields
+from agentload.agents.outcome import request_done_fields
 from agentload.analysis import evidence
 from agentload.artifacts import rundir, schemas
+from agentload.artifacts.events import EVENT, RequestDone
 from agentload.artifacts.jsonlines import JsonLinesWriter
 from agentload.artifacts.rundir import EventLog, Manifest, RunDir
+from agentload.artifacts.strict import validated
 from agentload.core.records import Completion, ServerTimings, ToolCall, Usage
 from agentload.errors import ArtifactError, InputError
 
@@ -107,7 +109,8 @@ def test_token_stamps_come_back_also_when_events_share_a_stamp(events_of: list[t
         token_ns=tuple(stamp for stamp, token in chunks if token),
     )
     _, t_ns, fields = done(one)
-    event = json.loads(json.dumps({"event": "request_done", "t": t_ns, **fields}))
+    event = validated(EVENT, json.dumps({"event": "request_done", "t": t_ns, **fields}).encode())
+    assert isinstance(event, RequestDone)
     assert evidence._completion(event) == stored(one)
 
 
@@ -122,6 +125,16 @@ def test_a_request_without_an_end_is_kept_as_broken_off(run: RunDir) -> None:
     )
 
 
+SAMPLE = {
+    "where": "periodic",
+    "cpu_s": 1.5,
+    "rss_bytes": 4096,
+    "processes": 1,
+    "host_busy_s": 9.0,
+    "host_free_bytes": 1 << 33,
+}
+
+
 def test_tools_samples_and_starts_are_read(run: RunDir) -> None:
     tool = {"agent": "a0", "turn": 1, "call": "c1", "tool": "bash"}
     events(
@@ -129,7 +142,7 @@ def test_tools_samples_and_starts_are_read(run: RunDir) -> None:
         ("agent_started", 7, {"agent": "a0", "task": "t", "planned": 5}),
         ("tool_started", 10, tool),
         ("tool_done", 30, {**tool, "ok": False, "text_bytes": 1, "truncated": False, "detail": {}}),
-        ("sample", 31, {"where": "periodic", "cpu_s": 1.5}),
+        ("sample", 31, SAMPLE),
         ("tool_started", 40, {**tool, "turn": 2}),
     )
     found = evidence.read(run)
@@ -138,7 +151,7 @@ def test_tools_samples_and_starts_are_read(run: RunDir) -> None:
         evidence.ToolUse("a0", 1, "bash", 10, 30, ok=False),
         evidence.ToolUse("a0", 2, "bash", 40, None, ok=None),
     )
-    assert found.samples == ({"t": 31, "where": "periodic", "cpu_s": 1.5},)
+    assert found.samples == ({"t": 31, **SAMPLE},)
 
 
 def test_a_last_line_torn_by_a_kill_is_left_out(run: RunDir) -> None:
@@ -150,7 +163,7 @@ def test_a_last_line_torn_by_a_kill_is_left_out(run: RunDir) -> None:
 
 def test_an_event_that_lacks_a_field_is_named_by_its_line(run: RunDir) -> None:
     events(run, done(FAILED), ("request_sent", 5, {"request": "a0-r0"}))
-    with pytest.raises(ArtifactError, match=r"events\.jsonl:3: not a whole event: KeyError\('agent'\)"):
+    with pytest.raises(ArtifactError, match=r"events\.jsonl:3: expected a field request_sent\.agent, there is none$"):
         evidence.read(run)
 
 
@@ -183,3 +196,63 @@ def test_receive_stamps_torn_by_a_kill_lose_the_torn_one_only(tmp_path: Path) ->
 def test_a_log_that_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read: No such file"):
         evidence.read_log(tmp_path / "none.log", None, None)
+
+
+TOOL = {"agent": "a0", "turn": 1, "call": "c1", "tool": "bash"}
+DONE = {**TOOL, "ok": True, "text_bytes": 1, "truncated": False, "detail": {}}
+SENT = ("request_sent", 5, {"request": "a0-r3", "agent": "a0", "turn": 3})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((SENT, SENT), "3: expected request a0-r3 to be sent once, got it again"),
+        ((done(WHOLE), SENT), "3: expected request a0-r3 to be sent once, got it again"),
+        ((done(WHOLE), done(WHOLE)), "3: expected request a0-r3 to end once, got a second end"),
+        ((("tool_done", 9, DONE),), "2: expected tool call c1 of a0 to start before it ends, got its end only"),
+        (
+            (("tool_started", 9, TOOL), ("tool_done", 8, DONE)),
+            "3: expected tool call c1 to end after its start at 9, got 8",
+        ),
+        (
+            (("tool_started", 9, TOOL), ("tool_done", 10, DONE), ("tool_done", 11, DONE)),
+            "4: expected tool call c1 of a0 to start before it ends, got its end only",
+        ),
+    ],
+)
+def test_an_event_that_does_not_follow_from_those_before_it_is_named(
+    run: RunDir, given: tuple[tuple[str, int, dict[str, Any]], ...], said: str
+) -> None:
+    events(run, *given)
+    with pytest.raises(ArtifactError) as caught:
+        evidence.read(run)
+    assert str(caught.value) == f"{run.events_path}:{said}"
+
+
+def test_two_calls_with_one_id_in_one_turn_are_two(run: RunDir) -> None:
+    """Models make ids up; one that used "call_1" twice lost a call."""
+    events(
+        run, *((kind, t, fields) for t, kind, fields in zip((1, 2, 3, 4), KINDS, (TOOL, DONE, TOOL, DONE), strict=True))
+    )
+    assert [(one.started, one.done) for one in evidence.read(run).tools] == [(1, 2), (3, 4)]
+
+
+KINDS = ("tool_started", "tool_done", "tool_started", "tool_done")
+
+
+def test_a_token_index_beyond_the_chunks_is_refused(run: RunDir) -> None:
+    kind, t_ns, fields = done(WHOLE)
+    events(run, (kind, t_ns, {**fields, "chunks_without_token": [0, 4]}))
+    with pytest.raises(ArtifactError, match=r":2: chunks_without_token: expected indices below 4, got 4$"):
+        evidence.read(run)
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "markers.jsonl"])
+def test_a_torn_end_of_either_file_is_said(run: RunDir, name: str) -> None:
+    events(run, done(FAILED))
+    JsonLinesWriter(run.markers_path, schemas.MARKERS).close()
+    with (run.path / name).open("ab") as file:
+        file.write(b'{"event":"req')
+    (doubt,) = evidence.read(run).doubts
+    assert doubt.code == f"torn-{name.removesuffix('.jsonl')}"
+    assert evidence.read(run).completions == (FAILED,)

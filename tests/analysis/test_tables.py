@@ -8,20 +8,15 @@ import polars as pl
 import pytest
 
 from agentload.analysis import tables
-from agentload.analysis.evidence import Evidence, ToolUse
-from agentload.core.records import Match, Proof, Request, Source
+from agentload.analysis.evidence import ToolUse
+from agentload.core.records import Match, Proof, Request, Segment, Source
 from agentload.errors import ArtifactError
-from tests.analysis.test_evidence import MANIFEST
 
 
 def request(**known: Any) -> Request:
     """A request of which nothing is known but what is given."""
     values: dict[str, Any] = {one.name: None for one in fields(Request)}
     return Request(**{**values, "run": "r", "request": "a0-r0", "match": Match.EXACT, **known})
-
-
-def evidence(*tools: ToolUse) -> Evidence:
-    return Evidence(MANIFEST, (), (), tools, (), {}, (), 0)
 
 
 def test_a_request_is_a_row_with_its_proofs_as_line_and_offset() -> None:
@@ -37,11 +32,11 @@ def test_a_request_is_a_row_with_its_proofs_as_line_and_offset() -> None:
 def test_columns_are_those_of_the_record_in_its_order_and_are_there_without_rows() -> None:
     names = list(tables.request_schema())
     assert names[:3] == ["run", "segment", "agent"]
-    assert len(names) == len(fields(Request)) + 2  # two proofs, two columns each
+    assert len(names) == len(fields(Request)) + 4  # four proofs, two columns each
     assert tables.requests_table([]).columns == names
-    assert tables.phases_table([], evidence()).columns == list(tables.PHASES)
+    assert tables.phases_table("r", []).columns == list(tables.PHASES)
     assert tables.samples_table([]).columns == list(tables.SAMPLES)
-    assert tables.segments_table([]).columns == ["segment", "scope", "name"]
+    assert tables.segments_table([]).columns == list(tables.SEGMENTS)
 
 
 def test_phases_are_in_order_of_their_start_and_those_without_times_are_left_out() -> None:
@@ -56,10 +51,9 @@ def test_phases_are_in_order_of_their_start_and_those_without_times_are_left_out
         decode_proof=Proof(4, 99),
     )
     half = request(request="a1-r0", prefill_start=5, prefill_end=None, decode_start=15, decode_end=16)
-    table = tables.phases_table(
-        [whole, half], evidence(ToolUse("a0", 0, "bash", 60, 70, ok=True), ToolUse("a1", 0, "read", 17, None, ok=None))
-    )
-    rows = table.select("request", "phase", "start", "end", "tokens", "proof_offset").rows()
+    tools = (ToolUse("a0", 0, "bash", 60, 70, ok=True), ToolUse("a1", 0, "read", 17, None, ok=None))
+    table = tables.phases_table("r", [whole, half], tools)
+    rows = table.select("request", "phase", "start", "end", "tokens", "end_offset").rows()
     assert rows == [
         ("a0-r0", "prefill", 10, 20, 7, None),
         ("a1-r0", "decode", 15, 16, None, None),
@@ -67,6 +61,27 @@ def test_phases_are_in_order_of_their_start_and_those_without_times_are_left_out
         ("a0-r0", "decode", 20, 50, 3, 99),
         ("a0-r0", "tool", 60, 70, None, None),
     ]
+
+
+def test_a_phase_is_in_its_requests_segment_a_tool_call_in_that_of_its_start_and_outside_is_null() -> None:
+    inside = request(segment="s1", prefill_start=10, prefill_end=20)
+    outside = request(request="log boot 0 x", prefill_start=1, prefill_end=2)
+    tools = (ToolUse("a0", 0, "bash", 29, 40, ok=True), ToolUse("a0", 1, "bash", 30, 40, ok=True))
+    table = tables.phases_table("r", [inside, outside], tools, [Segment("s1", "r", "c", 10, 30)])
+    assert table.select("phase", "start", "segment").rows() == [
+        ("prefill", 1, None),
+        ("prefill", 10, "s1"),
+        ("tool", 29, "s1"),
+        ("tool", 30, None),
+    ]
+
+
+def test_a_number_that_no_table_can_hold_is_named() -> None:
+    with pytest.raises(
+        ArtifactError, match="expected numbers that fit 64 bits in the tables, got prompt_tokens 9223372"
+    ):
+        tables.requests_table([request(prompt_tokens=2**63)])
+    assert tables.requests_table([request(prompt_tokens=2**63 - 1)])["prompt_tokens"].to_list() == [2**63 - 1]
 
 
 def test_samples_of_a_newer_version_keep_their_known_columns() -> None:

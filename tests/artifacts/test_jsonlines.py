@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentload.artifacts.jsonlines import JsonLinesWriter, dumps, is_torn, read
+from agentload.artifacts.jsonlines import JsonLinesWriter, dumps, is_torn, lines, read
 from agentload.errors import ArtifactError
 
 SCHEMA = "agentload.test/1"
@@ -99,6 +99,23 @@ def test_a_bad_line_in_the_middle_names_file_and_line(path: Path, bad: bytes) ->
     with pytest.raises(ArtifactError, match=rf"^{path}:3: expected (one|a) JSON object, got ") as caught:
         list(read(path, SCHEMA))
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_lines_are_given_as_they_stand_once_the_schema_is_right(path: Path) -> None:
+    write(path, b'{"n":1}\n', b"nonsense\n", b"\n", b'{"n"')
+    assert list(lines(path, SCHEMA)) == [(2, b'{"n":1}'), (3, b"nonsense"), (4, b"")]
+    with pytest.raises(ArtifactError, match=r":1: expected schema other/1, got 'agentload\.test/1'$"):
+        list(lines(path, "other/1"))
+
+
+@pytest.mark.parametrize(
+    "first", [b"[" * 100_000, b'{"schema":[["x"]]}', b'{"schema":7}'], ids=["deep", "list", "number"]
+)
+def test_a_schema_line_that_is_none_is_one_short_line(path: Path, first: bytes) -> None:
+    path.write_bytes(first + b"\n")
+    with pytest.raises(ArtifactError, match=r":1: expected ") as caught:
+        list(read(path, SCHEMA))
+    assert len(str(caught.value)) < 300 + len(str(path))
 
 
 def test_another_schema_is_named(path: Path) -> None:

@@ -14,6 +14,17 @@ from agentload.artifacts import rundir, schemas
 from agentload.artifacts.jsonlines import read
 from agentload.artifacts.rundir import EventLog, Manifest, RunDir
 from agentload.errors import ArtifactError, InputError
+from tests import bound_by_modes
+
+COUNTS = ("requests", "failed_requests", "answers", "nudges", "tool_calls")
+AGENT: dict[str, Any] = {
+    "agent": "a0",
+    "task": "t",
+    "end": "answered",
+    **dict.fromkeys((*COUNTS, "calls_not_run", "failed_calls", "repeated_calls"), 0),
+    "growth_tokens": None,
+    **{name: [] for name in ("facts_found", "facts", "likely_opened", "likely_missed")},
+}
 
 
 def manifest(**changed: Any) -> Manifest:
@@ -23,8 +34,8 @@ def manifest(**changed: Any) -> Manifest:
         "scenario": {"agents": 3, "stagger_s": 15.0},
         "server": {"kind": "launch", "argv": ["llama-server", "-ub", "512"]},
         "sandbox": "bubblewrap",
-        "corpus": {"name": "tiny"},
-        "agents": [{"name": "a0", "outcome": None}],
+        "corpus": {"name": "tiny", "commit": "c" * 40},
+        "agents": [AGENT],
         "segments": [],
         "host": {"cores": 2},
         "versions": {"python": "3.11"},
@@ -143,6 +154,7 @@ KILLED = """
 import os, resource, signal, sys
 from pathlib import Path
 from agentload.artifacts.rundir import write_atomically
+from agentload.errors import ArtifactError
 path = Path(sys.argv[1])
 write_atomically(path, b"old")
 # The limit ends the next write in its middle, as a full disk would.
@@ -151,7 +163,7 @@ if sys.argv[2] == "kill":
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 try:
     write_atomically(path, b"n" * 100)
-except Exception as error:
+except ArtifactError as error:
     print(type(error).__name__, error)
 """
 
@@ -185,10 +197,12 @@ def test_a_folder_that_has_become_a_file_is_an_error_of_ours(tmp_path: Path) -> 
         (b"", "expected JSON"),
         (b'{"schema": "agentload.run/1", ', "expected JSON"),
         (b"\xff", "expected JSON"),
+        (b"[" * 100_000, "expected values nested at most 60 deep"),
+        (b'{"clock": NaN}', "expected numbers that JSON has, got NaN"),
         (b"[]", "expected schema agentload.run/1, got None"),
         (b"{}", "expected schema agentload.run/1, got None"),
-        (b'{"schema": "agentload.run/2"}', "expected schema agentload.run/1, got 'agentload.run/2'"),
-        (b'{"schema": "agentload.run/1", "run": "r"}', "status: Field required"),
+        (b'{"schema": "agentload.run/2"}', "expected schema agentload.run/1, got agentload.run/2"),
+        (b'{"schema": "agentload.run/1", "run": "r"}', "expected a field status, there is none"),
     ],
 )
 def test_a_manifest_that_is_none_is_named(run: RunDir, data: bytes, message: str) -> None:
@@ -200,10 +214,16 @@ def test_a_manifest_that_is_none_is_named(run: RunDir, data: bytes, message: str
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"status": "fine"}, "status: Input should be 'started'"),
-        ({"agents": 3}, "agents: Input should be a valid list"),
-        ({"agents": [3]}, r"agents\.0: Input should be a valid dictionary"),
-        ({"extra": 1}, "extra: Extra inputs are not permitted"),
+        ({"status": "fine"}, "status: expected 'started', .*, got 'fine'"),
+        ({"agents": 3}, "agents: expected a valid list, got 3"),
+        ({"agents": [3]}, r"agents\.0: expected a valid dictionary, got 3"),
+        ({"extra": 1}, "expected no field extra, got 1"),
+        ({"agents": [AGENT | {"tool_calls": "5"}]}, r"agents\.0\.tool_calls: expected a valid integer, got '5'"),
+        ({"agents": [AGENT | {"requests": -1}]}, r"agents\.0\.requests: expected greater than or equal to 0, got -1"),
+        ({"corpus": {"name": "tiny"}}, r"expected a field corpus\.commit, there is none"),
+        ({"server": {"kind": "launch", "argv": "x"}}, r"server\.argv: expected a valid list, got 'x'"),
+        ({"scenario": {"limits": {"min_tool_calls": None}}}, r"scenario\.limits\.min_tool_calls: expected a valid int"),
+        ({"doubts": [{"code": "c", "message": "m"}]}, r"expected a field doubts\.0\.advice, there is none"),
     ],
 )
 def test_a_wrong_value_in_a_manifest_is_named(run: RunDir, change: dict[str, Any], message: str) -> None:
@@ -226,6 +246,18 @@ def test_a_run_directory_is_found_by_its_manifest(run: RunDir, tmp_path: Path) -
         rundir.find(tmp_path)
     with pytest.raises(InputError, match=r"manifest\.json is none$"):
         rundir.find(run.manifest_path)
+
+
+def test_a_run_that_cannot_be_looked_into_is_an_error_of_ours(run: RunDir) -> None:
+    run.write_manifest(manifest())
+    run.path.chmod(0)
+    program = (
+        "import sys; from pathlib import Path; from agentload.artifacts import rundir; rundir.find(Path(sys.argv[1]))"
+    )
+    words = [*bound_by_modes.prefix(), sys.executable, "-c", program, str(run.path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    run.path.chmod(0o755)
+    assert done.stderr.endswith(f"InputError: {run.path}: cannot be looked into: Permission denied\n")
 
 
 def test_events_are_read_back_in_their_order(run: RunDir) -> None:

@@ -22,9 +22,11 @@ def found(tmp_path: Path) -> dict[str, Any]:
 def test_counts_have_separators_and_times_are_seconds(found: dict[str, Any]) -> None:
     text = terminal.render(found)
     assert "segment s1, condition c: 2.5 s between its markers" in text
-    agents = next(line.split() for line in text.splitlines() if " answered " in line)
-    # ended, requests, calls, repeated, growth, facts, files, late
-    assert agents[2:] == ["answered", "1", "0", "0", "12,345", "0/1", "0/1", "1.234"]
+    did, became = (
+        line.split() for line in text.splitlines() if line.startswith("a0 ") and ("/1" in line or "ans" in line)
+    )
+    assert did == ["a0", "t", "answered", "1", "0", "0"]  # requests, tool calls, repeated calls
+    assert became == ["a0", "12,345", "0/1", "0/1", "1.234"]  # growth, facts, files, started late
     work = next(line.split() for line in text.splitlines() if line.startswith("all "))
     assert work == ["all", "1", "1,000", "900", "100", "50", "0"]
 
@@ -36,8 +38,88 @@ def test_what_nobody_knows_is_a_dash_and_not_zero(found: dict[str, Any]) -> None
     text = terminal.render(found)
     work = next(line.split() for line in text.splitlines() if line.startswith("all "))
     assert work[1:5] == ["1", "-", "-", "100"]
-    assert "overlap: - of the prefill time" in text
     assert "condition c: its end marker is missing" in text
+
+
+def prose(text: str) -> str:
+    """The text as it was before its lines were broken."""
+    return " ".join(text.split())
+
+
+def test_one_agent_alone_has_no_overlap_to_show(found: dict[str, Any]) -> None:
+    """Cells of 15 s showed 100 % beside an exact 0 %."""
+    found["segments"][0]["whole"] |= {"overlap": 0.0, "sampled_overlap": 1.0}
+    assert "overlap" not in terminal.render(found)
+    found["segments"][0]["agents"]["a1"] = found["segments"][0]["whole"]
+    text = prose(terminal.render(found))
+    assert "overlap: 0.0 % of the prefill time another request was decoding" in text
+    assert "(looked at every 15 s it would seem 100.0 %)" in text
+
+
+def test_ranges_of_context_without_requests_are_left_out(found: dict[str, Any]) -> None:
+    text = terminal.render(found)
+    assert "0-30k" in text
+    assert "100k+" not in text
+    found["segments"][0]["unknown_context"] = 2
+    assert "requests of unknown context: 2" in terminal.render(found)
+
+
+@pytest.mark.parametrize(
+    ("log_format", "title"),
+    [
+        ("llamacpp", "Work, in tokens counted by the server log"),
+        (None, "Work, in tokens counted by the answers: there is no log"),
+        ("unknown", "Work, in tokens counted by the answers: there is no log"),
+    ],
+)
+def test_a_title_says_who_counted(found: dict[str, Any], log_format: str | None, title: str) -> None:
+    found["lines"] = {"format": log_format, "total": 2, "understood": 0, "ignored": 0, "markers": 1, "unknown": 1}
+    assert title in terminal.render(found).splitlines()
+
+
+def test_one_marker_is_one_marker(found: dict[str, Any]) -> None:
+    found["lines"] = {"format": "ds4", "total": 1, "understood": 0, "ignored": 0, "markers": 1, "unknown": 0}
+    assert "+ 1 marker + 0 unknown" in prose(terminal.render(found))
+
+
+@pytest.mark.parametrize(
+    ("outside", "said"),
+    [
+        (0, None),
+        (1, "1 further request in the log lies outside our markers"),
+        (1234, "1,234 further requests in the log lie outside our markers"),
+    ],
+)
+def test_requests_outside_the_markers_have_a_line_of_their_own(
+    found: dict[str, Any], outside: int, said: str | None
+) -> None:
+    found["requests"]["outside_segments"] = outside
+    lines = terminal.render(found).splitlines()
+    assert said in lines if said else not any("outside" in line for line in lines)
+
+
+def test_the_number_to_compare_is_named(found: dict[str, Any]) -> None:
+    assert 'to compare runs: prefill tok/s in row "all"' in prose(terminal.render(found))
+    found["segments"] = []
+    assert "to compare runs" not in terminal.render(found)
+
+
+def test_numbers_wider_than_the_page_are_whole(found: dict[str, Any]) -> None:
+    found["segments"][0]["whole"] |= {"prompt_tokens": 10**30, "decoded_tokens": 10**30}
+    assert terminal.render(found).count(f"{10**30:,}") == 2
+
+
+def test_a_request_cut_off_at_the_end_of_an_agents_time_has_its_place_in_the_sum(found: dict[str, Any]) -> None:
+    found["work"] |= {"requests": 5, "tool_calls": 2, "answers": 1, "failed_requests": 0, "cut_requests": 2}
+    said = "requests 5 = tool calls 2 + answers 1 + failed 0 + cut off at the end of an agent's time 2"
+    assert said in prose(terminal.render(found))
+
+
+def test_what_a_terminal_would_obey_is_not_passed_on(found: dict[str, Any]) -> None:
+    server = {**found["server"], "model": "m\x1b]0;owned\x07\u202e\nx"}
+    text = terminal.render({**found, "server": server, "why": "a\rb\tc\nd"})
+    assert "model m\ufffd]0;owned\ufffd\ufffd x" in text
+    assert ": a b c d" in text
 
 
 def test_a_simulated_run_says_so_first(found: dict[str, Any]) -> None:
@@ -56,7 +138,7 @@ def test_nothing_in_the_text_is_taken_for_markup_and_the_width_is_kept(found: di
     text = terminal.render({**found, "why": "[bold]HTTP 500[/bold] :warning: " + "word " * 60})
     assert "[bold]HTTP 500[/bold] :warning:" in text
     assert "\x1b" not in text
-    assert max(map(len, text.splitlines())) <= 110
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_requests_of_nobody_of_ours_have_a_row_of_their_own(found: dict[str, Any]) -> None:

@@ -1,0 +1,189 @@
+"""How does each part of account.json follow from facts and joined requests?
+
+Plain functions, each one part; a part takes what it needs and no more, so that a log alone can be accounted for too.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from agentload.analysis.evidence import Evidence
+from agentload.core.accounting import SegmentAccount
+from agentload.core.attribution import Attribution
+from agentload.core.records import CUT_OFF, Applied, Doubt, LogFacts, Match, Proof, Request, Segment, Verdict
+from agentload.core.segments import lies_outside
+
+
+def setting_doubts(settings: Sequence[Applied]) -> list[Doubt]:
+    """Settings that are not in force as they were asked for, or were given twice."""
+    advice = {
+        Verdict.MISMATCH: "nothing measured here is about the value that was asked for",
+        Verdict.DUPLICATE: "give it once: the last one wins without a word",
+    }
+    return [
+        Doubt(
+            f"setting-{one.verdict.value}",
+            f"{one.name}: {one.requested} was asked for, in force is {one.applied} ({one.source or 'not stated'})",
+            advice[one.verdict],
+        )
+        for one in settings
+        if one.verdict in advice
+    ]
+
+
+def lines(facts: LogFacts | None) -> dict[str, Any]:
+    """How many lines the log has, and of which kinds; format null when there is no log, or none we can read."""
+    if facts is None:
+        return {"format": None, "understood": 0, "ignored": 0, "unknown": 0, "markers": 0, "total": 0, "examples": []}
+    count = facts.lines
+    return {
+        "format": facts.format,
+        "understood": count.understood,
+        "ignored": count.ignored,
+        "unknown": count.unknown,
+        "markers": count.markers,
+        "total": count.total,
+        "examples": [{"line": proof.line, "offset": proof.offset, "text": what} for proof, what in count.examples],
+    }
+
+
+def requests(joined: Attribution, segments: Sequence[Segment]) -> dict[str, Any]:
+    """How many requests were joined in which way: the run's own, and what others sent inside its `segments`.
+
+    Requests of the log that lie outside every segment are nobody's concern here (an attached server's log may be weeks
+    old): they are counted as `outside_segments` and nowhere else.
+    """
+    kinds = Counter(one.match for one in joined.requests if not lies_outside(one, segments))
+    total = kinds.total()
+    return {
+        "total": total,
+        "matched": kinds[Match.EXACT] + kinds[Match.UNIQUE],
+        **{match.value: kinds[match] for match in Match},
+        "outside_segments": len(joined.requests) - total,
+        "groups": [asdict(group) for group in joined.groups],
+    }
+
+
+def usage_check(rows: Sequence[Request]) -> dict[str, Any]:
+    """The log's totals beside the answers' usage, over the requests that have both; the remainder is never hidden."""
+    pairs = {
+        "prompt_tokens": [(one.prompt_tokens, one.usage_prompt_tokens) for one in rows],
+        "cached_tokens": [(one.cached_tokens, one.usage_cached_tokens) for one in rows],
+        "decoded_tokens": [(one.decoded_tokens, one.usage_completion_tokens) for one in rows],
+    }
+    check: dict[str, Any] = {}
+    for name, both in pairs.items():
+        known = [(log, usage) for log, usage in both if log is not None and usage is not None]
+        check[name] = {
+            "requests": len(known),
+            "log": sum(log for log, _ in known),
+            "usage": sum(usage for _, usage in known),
+            "remainder": sum(log - usage for log, usage in known),
+            "differing_requests": sum(log != usage for log, usage in known),
+        }
+    return check
+
+
+_COUNTS: Final = (
+    *("requests", "tool_calls", "answers", "nudges", "failed_requests", "cut_requests"),
+    *("calls_not_run", "failed_calls", "repeated_calls"),
+)
+
+
+def work(evidence: Evidence) -> dict[str, int | None]:
+    """Requests, tool calls and answers: requests = tool calls + answers + failed + cut off + broken off + the others.
+
+    The others ended in a tool call where an answer was asked for. Cut off is at the end of an agent's wall time, broken
+    off at that of the run.
+    A run that was killed has no outcomes: what its events count is taken, the rest is null.
+    """
+    broken_off = len(evidence.unanswered)
+    if evidence.manifest.status == "started":
+        errors = [one.error for one in evidence.completions if one.error is not None]
+        cut = sum(one.startswith(CUT_OFF) for one in errors)
+        known = {
+            "requests": len(evidence.completions),
+            "tool_calls": len(evidence.tools),
+            "failed_requests": len(errors) - cut - broken_off,
+            "cut_requests": cut,
+        }
+        return {name: known.get(name) for name in _COUNTS} | {"broken_off": broken_off}
+    agents = evidence.manifest.agents
+    counts: dict[str, int | None] = {name: sum(int(one.get(name) or 0) for one in agents) for name in _COUNTS}
+    return counts | {"broken_off": broken_off}
+
+
+def agent(one: dict[str, Any], evidence: Evidence) -> dict[str, Any]:
+    """One agent of the manifest, with how late it started and whether it worked enough; its answer's text stays out."""
+    kept = {name: value for name, value in one.items() if name != "answer"}
+    planned, started = evidence.agents_started.get(one["agent"], (None, None))
+    late = None if planned is None or started is None else started - planned
+    limits = evidence.manifest.scenario.get("limits") or {}
+    growth = one.get("growth_tokens")
+    enough = one["tool_calls"] >= limits.get("min_tool_calls", 0) and (
+        growth is None or growth >= limits.get("min_growth_tokens", 0)
+    )
+    first = [done.t_sent for done in evidence.completions if done.agent == one["agent"] and done.turn == 0]
+    return kept | {
+        "start_late_ns": late,
+        "t_first_request": first[0] if first else None,
+        "too_little_work": not enough,
+    }
+
+
+def segment(part: SegmentAccount, samples: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """One segment: its sums, and the CPU seconds between the samples at its begin and its end where there are such."""
+    ends = [one for one in samples if one["where"] in ("begin", "end")]
+    cpu = ends[-1]["cpu_s"] - ends[0]["cpu_s"] if len(ends) > 1 else None
+    others = None if cpu is None else ends[-1]["host_busy_s"] - ends[0]["host_busy_s"] - cpu
+    return {
+        **asdict(part.segment),
+        "whole": asdict(part.whole),
+        "agents": {name: asdict(totals) for name, totals in part.agents.items()},
+        "no_agent": None if part.no_agent is None else asdict(part.no_agent),
+        "buckets": [asdict(bucket) for bucket in part.buckets],
+        "unknown_context": part.unknown_context,
+        "straddles_begin": list(part.straddles_begin),
+        "straddles_end": list(part.straddles_end),
+        "server_cpu_s": cpu,
+        "host_other_cpu_s": others,
+    }
+
+
+def suspect(one: tuple[int, Proof, str]) -> dict[str, Any]:
+    """One suspect line of the log: when, where, why."""
+    at, proof, why = one
+    return {"t": at, "line": proof.line, "offset": proof.offset, "why": why}
+
+
+def clock(facts: LogFacts | None, anchors: Mapping[str, Any], pause_ns: int | None) -> dict[str, Any]:
+    """On which clocks the times stand. `anchors`: the client's; `pause_ns`: the pump's worst, null without a pump."""
+    error = None if facts is None else facts.clock_error_ns
+    return {
+        **anchors,
+        "log_timeline": None if facts is None else facts.timeline.value,
+        "log_resolution_ns": None if facts is None else facts.resolution_ns,
+        "log_alignment_error_ns": error,
+        "pump_worst_pause_ns": pause_ns,
+        # A line may wait for one pause of the pump before it is stamped.
+        "error_ns": None if error is None else error + (pause_ns or 0),
+    }
+
+
+def segment_rows(segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of segments.parquet: of each of account.json's segments its whole, its agents and its context buckets."""
+    rows: list[dict[str, Any]] = []
+    for part in segments:
+        named = [("whole", "", part["whole"]), *(("agent", name, one) for name, one in part["agents"].items())]
+        named += [("bucket", one["name"], one) for one in part["buckets"]]
+        rows += [
+            {
+                **{key: value for key, value in one.items() if key != "name"},
+                **{known: part[known] for known in ("run", "segment", "condition", "begin_ns", "end_ns")},
+                "scope": scope,
+                "name": name,
+            }
+            for scope, name, one in named
+        ]
+    return rows

@@ -1,0 +1,91 @@
+"""What must a manifest hold, of all that may stand in it, so that a run can be accounted for?
+
+Only what is read is checked, and read exactly: the rest of a scenario, a host or an agent's outcome is for people.
+"""
+
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
+
+from agentload.artifacts.strict import Count, Ns, Open, Tokens
+
+
+class DoubtShape(Open):
+    """core.records.Doubt."""
+
+    code: str
+    message: str
+    advice: str
+
+
+class ServerShape(Open):
+    """The server, as it was found or started."""
+
+    kind: str
+    base_url: str | None = None
+    model: str | None = None
+    argv: list[str] | None = None
+    env: dict[str, str] | None = None
+    markers: str | None = None
+    log_format: str | None = None
+    log_owned: bool | None = None
+    log_path: str | None = None
+    log_bytes: Count | None = None
+    pump_worst_pause_ns: Ns | None = None
+
+
+class CorpusShape(Open):
+    """What the agents worked on."""
+
+    name: str
+    commit: str
+
+
+class AgentShape(Open):
+    """One agent: its task, and what came of it."""
+
+    agent: str
+    task: str
+    end: str
+    requests: Count
+    tool_calls: Count
+    answers: Count
+    nudges: Count
+    failed_requests: Count
+    cut_requests: Count = 0
+    calls_not_run: Count
+    failed_calls: Count
+    repeated_calls: Count
+    growth_tokens: Annotated[int, Field(ge=-(10**12), le=10**12)] | None  # a context may have been cut
+    facts_found: list[str]
+    facts: list[str]
+    likely_opened: list[str]
+    likely_missed: list[str]
+    first_prompt_tokens: Tokens | None = None
+    last_context_tokens: Tokens | None = None
+
+
+class LimitsShape(Open):
+    """The least work that counts."""
+
+    min_tool_calls: Count = 0
+    min_growth_tokens: Tokens = 0
+
+
+class ScenarioShape(Open):
+    """The scenario, as resolved."""
+
+    limits: LimitsShape | None = None
+
+
+class ManifestShape(Open):
+    """The parts of manifest.json that are read."""
+
+    server: ServerShape
+    corpus: CorpusShape
+    agents: list[AgentShape]
+    scenario: ScenarioShape
+    doubts: list[DoubtShape] = Field(default_factory=list)
+
+
+SHAPE: TypeAdapter[ManifestShape] = TypeAdapter(ManifestShape)

@@ -1,0 +1,47 @@
+"""How are files put into a folder of the user's choice, all of them or none, and never over what is there?"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from agentload.errors import ArtifactError
+
+
+@contextmanager
+def new_files(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    """Give a hidden place to write the files `names` in; on leaving they are put into `folder`.
+
+    The folder is made if need be. On an exception nothing is left behind.
+
+    Raises:
+        ArtifactError: `folder` cannot be made or written, or has a file of one of the names.
+    """
+    made: Path | None = None
+    fresh = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _refuse(folder, names)
+        made = Path(tempfile.mkdtemp(prefix=".agentload-", dir=folder))
+        yield made
+        _refuse(folder, names)  # somebody else may have been there meanwhile
+        for name in names:
+            (made / name).rename(folder / name)
+        fresh = False
+    except OSError as error:
+        raise ArtifactError(f"{folder}: cannot be written: {error.strerror}") from error
+    finally:
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)
+        if fresh:
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _refuse(folder: Path, names: Sequence[str]) -> None:
+    for name in names:
+        if (folder / name).exists():
+            raise ArtifactError(
+                f"{folder / name} is there already: nothing is overwritten; name another folder with --out"
+            )

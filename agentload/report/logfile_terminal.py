@@ -1,0 +1,148 @@
+"""What does the account of a log that agentload did not make say, on a terminal?
+
+First what of the log was understood, so that every number below can be judged; then what the server is set to, each
+with the line that proves it; then the same tables as a run has; then every doubt.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from agentload.report.terminal import Page, percent, seconds, segment_body
+
+_MOST_SUSPECTS: Final = 5
+_MOST_STARTS: Final = 10
+_MOST_SETTINGS: Final = 60
+_MOST_GROUPS: Final = 10
+
+
+def render(found: dict[str, Any]) -> str:
+    """Return the report of a log's account as text."""
+    page = Page()
+    log, lines = found["log"], found["lines"]
+    _lines(page, log, lines)
+    if found["requests"]["total"]:
+        _starts(page, found["starts"])
+    _settings(page, found["settings"], several=len(found["starts"]) > 1)
+    _requests(page, found["requests"])
+    for segment in found["segments"]:
+        _segment(page, segment)
+    _events(page, found)
+    for doubt in found["doubts"]:
+        page.say(f"doubt ({doubt['code']}): {doubt['message']}. {doubt['advice'].rstrip('.')}.")
+    return page.text()
+
+
+def nothing_found(found: dict[str, Any]) -> str:
+    """Return the one line that says why there is no request; empty when there is one."""
+    log, lines, looks = found["log"], found["lines"], found["looks"]
+    if found["requests"]["total"]:
+        return ""
+    if log["bytes"] == 0:
+        return f"no request found: {log['name']} is empty"
+    if log["format"] in looks["scores"]:
+        of = f"{lines['understood'] + lines['ignored']:,} of {lines['total']:,} lines are of {log['format']}"
+        return f"no request found in {log['name']}: {of}, none of them of a request"
+    known = ", ".join(looks["scores"])
+    return f"no request found in {log['name']}: none of its {lines['total']:,} lines is of a known format ({known})"
+
+
+def _lines(page: Page, log: dict[str, Any], lines: dict[str, Any]) -> None:
+    how = "as said" if log["named"] else "detected"
+    known = f"{log['format']} ({how})" if log["format"] != "unknown" else "of no known format"
+    page.say(f"log {log['name']}: {known}, {log['bytes']:,} bytes")
+    page.say(
+        f"lines {lines['total']:,} = understood {lines['understood']:,} + ignored on purpose {lines['ignored']:,} + "
+        f"markers {lines['markers']:,} + unknown {lines['unknown']:,}"
+    )
+    for one in lines["examples"]:
+        page.say(f"  unknown, line {one['line']}: {one['text']}")
+    if lines["unknown"] > len(lines["examples"]):
+        page.say(f"  and {lines['unknown'] - len(lines['examples']):,} more")
+
+
+def _starts(page: Page, starts: Sequence[dict[str, Any]]) -> None:
+    for one in starts[:_MOST_STARTS]:
+        ready = f"ready at line {one['ready']['line']}" if one["ready"] else "no line says that it was ready"
+        page.say(f"server start {one['boot']}: from line {one['first_line']}, {ready}; requests {one['requests']:,}")
+    if len(starts) > _MOST_STARTS:
+        page.say(f"  and {len(starts) - _MOST_STARTS} more starts")
+
+
+def _settings(page: Page, settings: Sequence[dict[str, Any]], *, several: bool) -> None:
+    shown: list[dict[str, Any]] = []
+    last: dict[str, Any] = {}
+    for one in settings:  # of a further start only what it has otherwise
+        if last.get(one["name"]) != (one["applied"],):
+            shown.append(one)
+        last[one["name"]] = (one["applied"],)
+    if not shown:
+        return
+    further = "; of further starts only those that differ" if several else ""
+    page.table(
+        f"Settings in force, each with the line that states it{further}",
+        ("setting", "value", "proof", *(("start",) if several else ())),
+        [
+            (one["name"], str(one["applied"]), f"line {one['line']}", *((str(one["boot"]),) if several else ()))
+            for one in shown[:_MOST_SETTINGS]
+        ],
+    )
+    if len(shown) > _MOST_SETTINGS:
+        page.say(f"  and {len(shown) - _MOST_SETTINGS:,} more, in --json")
+
+
+def _requests(page: Page, requests: dict[str, Any]) -> None:
+    if not requests["total"]:
+        return
+    ends = [f"{name} {count:,}" for name, count in requests["finish"].items()]
+    ends += [f"no end in the log {requests['without_end']:,}"] if requests["without_end"] else []
+    page.say(
+        f"requests {requests['total']:,}: told apart by the log {requests['matched']:,}, ambiguous "
+        f"{requests['ambiguous']:,} (the log alone was read, so nothing is said about who sent them)"
+    )
+    page.say(f"  ended by: {', '.join(ends)}")
+    for group in requests["groups"][:_MOST_GROUPS]:
+        page.say(f"  ambiguous group {group['name']}, only its sums are sure: {', '.join(group['requests'])}")
+    if len(requests["groups"]) > _MOST_GROUPS:
+        page.say(f"  and {len(requests['groups']) - _MOST_GROUPS:,} more groups, in --json")
+    if requests["outside_segments"]:
+        page.say(f"  outside every segment, and in no table below: {requests['outside_segments']:,}")
+
+
+def _segment(page: Page, segment: dict[str, Any]) -> None:
+    wall_ns = segment["whole"]["wall_ns"]
+    page.gap()
+    if segment["markers"]:
+        wall = "its end marker is missing" if wall_ns is None else f"{seconds(wall_ns)} s between its markers"
+        page.say(f"segment {segment['segment']} of run {segment['run']}, condition {segment['condition']}: {wall}")
+    else:
+        wall = "without times" if wall_ns is None else f"{seconds(wall_ns)} s from the first phase to the last"
+        page.say(f"segment {segment['segment']} (no markers: all that the log has): {wall}")
+    segment_body(page, segment, by_log=True)
+
+
+def _events(page: Page, found: dict[str, Any]) -> None:
+    if found["cache_events"]:
+        page.gap()
+        kinds = [
+            f"{one['kind']}{' (' + one['reason'] + ')' if one['reason'] else ''} {one['events']:,}"
+            for one in found["cache_events"]
+        ]
+        page.say(f"cache events: {', '.join(kinds)}")
+    batches = found["decode_batches"]
+    if batches:
+        steps, took_ns = sum(one["steps"] for one in batches), sum(one["elapsed_ns"] for one in batches)
+        rows = sum(one["steps"] * one["rows"] for one in batches)
+        alone = sum(one["steps"] for one in batches if one["rows"] == 1)
+        page.say(
+            f"decode batches: {steps:,} steps, {seconds(took_ns)} s of compute, {rows / steps:.2f} rows a step, alone "
+            f"in {percent(alone / steps)}"
+        )
+    for one in found["suspects"][:_MOST_SUSPECTS]:
+        page.say(f"suspect, line {one['line']}: {one['why']}")
+    if len(found["suspects"]) > _MOST_SUSPECTS:
+        page.say(f"  and {len(found['suspects']) - _MOST_SUSPECTS:,} more suspect lines")
+    if found["requests"]["total"]:
+        clock = found["clock"]
+        error = "" if clock["error_ns"] is None else f", on the client's clock within {clock['error_ns'] / 1e6:.1f} ms"
+        step = f"the log's own times step by {clock['log_resolution_ns'] / 1e6:g} ms"
+        page.say(f"clock: {clock['log_timeline']}, {step}{error}")

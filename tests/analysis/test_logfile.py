@@ -1,0 +1,337 @@
+"""What does an account of a log that agentload did not make say, and what of one that is odd?"""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentload.analysis import logfile
+from agentload.analysis.source import is_run
+from agentload.core.markers import render
+from agentload.errors import InputError, UsageError
+from agentload.report import logfile_terminal
+
+LOGS = Path(__file__).resolve().parents[1] / "serverlogs"
+DS4 = LOGS / "ds4"
+TRUTH = DS4 / "truth_batched6_q128.log"
+LLAMA = LOGS / "llamacpp" / "three_agents.log"
+S = 1_000_000_000
+T0 = 1_795_958_524 * S
+START_LINE = re.compile(rb"\S+ \S+ ds4-server: chat ctx=(\d+)\.\.(\d+):(\d+) (?:TOOLS )?prompt start")
+
+
+def truth() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(TRUTH.with_suffix(".json").read_bytes())
+    return found
+
+
+def with_markers(path: Path, target: Path, *markers: tuple[int, str, str, int]) -> Path:
+    """Write `path`'s lines with (after which line, action, segment, second) between them."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    for after, action, segment, second in sorted(markers, reverse=True):
+        lines.insert(after, render(action, segment, "r1", "cond", T0 + second * S) + b"\n")
+    target.write_bytes(b"".join(lines))
+    return target
+
+
+def codes(found: dict[str, Any]) -> set[str]:
+    return {one["code"] for one in found["doubts"]}
+
+
+def new_tokens_between(path: Path, after: int, before: int | None) -> list[int]:
+    """New prefill tokens of the requests whose `prompt start` stands after one line and before another."""
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        started = START_LINE.fullmatch(line)
+        if started and number > after and (before is None or number < before):
+            found.append(int(started[3]))
+    return found
+
+
+# ---- a whole log ---------------------------------------------------------------------------------------------------
+
+
+def test_sums_and_durations_of_a_concurrent_log_are_those_of_its_ground_truth() -> None:
+    found = logfile.read_file(TRUTH).found
+    (segment,) = found["segments"]
+    whole = segment["whole"]
+    requests = truth()
+    assert (found["requests"]["total"], found["requests"]["matched"], found["requests"]["ambiguous"]) == (30, 30, 0)
+    assert whole["prompt_tokens"] == sum(one["B"] for one in requests)
+    assert whole["cached_tokens"] == sum(one["A"] for one in requests)
+    assert whole["new_prefill_tokens"] == sum(one["B"] - one["A"] for one in requests)
+    assert whole["decoded_tokens"] == sum(one["G"] for one in requests)
+    prefill_s = sum(one["t1"] - one["t0"] for one in requests)
+    assert whole["prefill_sum_ns"] / S == pytest.approx(prefill_s, abs=30 * 0.001)  # ms in the log, 30 of them
+    lines = TRUTH.read_bytes().count(b"\n")
+    counts = found["lines"]
+    assert [counts[kind] for kind in ("total", "understood", "ignored", "markers", "unknown")] == [
+        lines,
+        lines,
+        0,
+        0,
+        0,
+    ]
+
+
+def test_without_a_client_nobody_is_foreign() -> None:
+    found = logfile.read_file(TRUTH).found
+    assert "foreign-requests" not in codes(found)
+    assert found["requests"]["client_view"] is False
+    assert found["segments"][0]["no_agent"] is None
+    text = logfile_terminal.render(found)
+    assert "not ours" not in text
+    assert "told apart by the log 30, ambiguous 0" in text
+
+
+def test_each_setting_names_the_line_that_states_it() -> None:
+    found = logfile.read_file(TRUTH).found
+    lines = TRUTH.read_bytes().splitlines()
+    stated = {one["name"]: one for one in found["settings"]}
+    quantum = stated["mixed_prefill_quantum"]
+    assert (quantum["applied"], quantum["requested"]) == (128, None)
+    assert b"mixed_prefill_quantum=128" in lines[quantum["line"] - 1]
+    assert quantum["source"] == f"{TRUTH.name}:{quantum['line']}"
+    assert TRUTH.read_bytes()[quantum["offset"] :].startswith(lines[quantum["line"] - 1])
+    assert f"mixed_prefill_quantum {128:>24}   line {quantum['line']}\n".split() in [
+        line.split() for line in logfile_terminal.render(found).splitlines()
+    ]
+
+
+def test_requests_that_the_log_does_not_tell_apart_are_a_group_with_exact_sums() -> None:
+    found = logfile.read_file(DS4 / "equal.log").found
+    assert (found["requests"]["total"], found["requests"]["matched"], found["requests"]["ambiguous"]) == (4, 1, 3)
+    (group,) = found["requests"]["groups"]
+    assert (len(group["requests"]), group["logged"], group["sent"]) == (3, 3, 0)
+    assert found["segments"][0]["whole"]["decoded_tokens"] == 40 + 30 + 25
+    assert "ambiguous group" in logfile_terminal.render(found)
+
+
+def test_decode_batches_and_cache_events_are_told() -> None:
+    equal = logfile.read_file(DS4 / "equal.log").found
+    # 3 steps: two of 3 rows, one alone; 12.5 + 10 + 5 ms.
+    text = logfile_terminal.render(equal)
+    assert "decode batches: 3 steps, 0.0 s of compute, 2.33 rows a step, alone in 33.3 %" in " ".join(text.split())
+    disk = logfile.read_file(DS4 / "disk.log").found
+    assert {(one["kind"], one["reason"]): one["events"] for one in disk["cache_events"]}["stored", "continued"] == 1
+    assert "cache events: live-miss (token-mismatch) 1" in logfile_terminal.render(disk)
+
+
+def test_server_starts_that_count_from_their_own_beginning_are_segments_of_their_own(tmp_path: Path) -> None:
+    once = logfile.read_file(LLAMA).found
+    twice = tmp_path / "twice.log"
+    twice.write_bytes(LLAMA.read_bytes() * 2)
+    found = logfile.read_file(twice).found
+    assert [one["boot"] for one in found["starts"]] == [0, 1]
+    assert [one["segment"] for one in found["segments"]] == ["log-start0", "log-start1"]
+    assert found["requests"]["total"] == 2 * once["requests"]["total"]
+    for part in found["segments"]:
+        assert part["whole"] == once["segments"][0]["whole"]
+
+
+def test_a_log_without_times_counts_tokens_and_says_that_it_has_none(tmp_path: Path) -> None:
+    plain = tmp_path / "plain.log"
+    plain.write_bytes(re.sub(rb"(?m)^\d+\.\d\d\.\d{3}\.\d{3} [IWED] ", b"", LLAMA.read_bytes()))
+    found, timed = logfile.read_file(plain).found, logfile.read_file(LLAMA).found
+    whole, same = found["segments"][0]["whole"], timed["segments"][0]["whole"]
+    assert whole["decoded_tokens"] == same["decoded_tokens"]
+    assert (whole["prefill_union_ns"], whole["wall_ns"]) == (None, None)
+    assert "log-without-times" in codes(found)
+    assert "without times" in logfile_terminal.render(found)
+
+
+def test_a_server_that_does_not_say_why_a_request_ended_is_not_taken_for_one_that_did_not_end() -> None:
+    found = logfile.read_file(LLAMA).found
+    # By its client: 2 cancelled, 1 refused, the other 10 came to their end, and the log does not say which.
+    assert found["requests"]["finish"] == {"cancelled": 2, "error": 1, "not told": 10}
+    assert found["requests"]["without_end"] == 0
+
+
+# ---- markers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_belongs_to_the_segment_between_whose_marker_lines_it_starts(tmp_path: Path) -> None:
+    marks = ((4, "begin", "s1", 0), (300, "end", "s1", 150), (310, "begin", "s2", 160), (660, "end", "s2", 345))
+    path = with_markers(TRUTH, tmp_path / "marked.log", *marks)
+    made = logfile.read_file(path)
+    first, second = made.found["segments"]
+    # In the file with markers each one before a line moves it by one.
+    assert first["whole"]["new_prefill_tokens"] == sum(new_tokens_between(path, 5, 302))
+    assert second["whole"]["new_prefill_tokens"] == sum(new_tokens_between(path, 313, 664))
+    outside = new_tokens_between(path, 0, 5) + new_tokens_between(path, 302, 313) + new_tokens_between(path, 664, None)
+    assert made.found["requests"]["outside_segments"] == len(outside)
+    assert (first["whole"]["wall_ns"], second["whole"]["wall_ns"]) == (150 * S, 185 * S)
+    assert (first["condition"], first["run"]) == ("cond", "r1")
+    assert {row.run for row in made.requests if row.segment == "s1"} == {"r1"}
+
+
+@pytest.mark.parametrize(
+    ("marks", "segments", "doubt"),
+    [
+        (((4, "begin", "s1", 0),), ["s1"], "segment-without-end"),
+        (((300, "end", "s1", 150),), ["log"], "segment-end-without-begin"),
+        (
+            ((4, "begin", "s1", 0), (50, "begin", "s2", 20), (300, "end", "s2", 150), (600, "end", "s1", 300)),
+            ["s1", "s2"],
+            "segments-overlap",
+        ),
+        (
+            ((4, "begin", "s1", 0), (90, "end", "s1", 50), (95, "begin", "s1", 60), (600, "end", "s1", 300)),
+            ["s1"],
+            "duplicate-segment",
+        ),
+    ],
+    ids=["never ends", "ends without begin", "nested", "duplicate id"],
+)
+def test_odd_markers_are_said_and_no_request_is_lost(
+    marks: tuple[tuple[int, str, str, int], ...], segments: list[str], doubt: str, tmp_path: Path
+) -> None:
+    found = logfile.read_file(with_markers(TRUTH, tmp_path / "odd.log", *marks)).found
+    assert [one["segment"] for one in found["segments"]] == segments
+    assert doubt in codes(found)
+    inside = sum(one["whole"]["requests"] for one in found["segments"])
+    assert inside + found["requests"]["outside_segments"] == found["requests"]["total"] == 30
+    assert f"doubt ({doubt})" in logfile_terminal.render(found)
+
+
+def test_segments_of_a_log_without_times_go_by_their_marker_lines(tmp_path: Path) -> None:
+    plain = tmp_path / "plain.log"
+    plain.write_bytes(re.sub(rb"(?m)^\d+\.\d\d\.\d{3}\.\d{3} [IWED] ", b"", LLAMA.read_bytes()))
+    path = with_markers(plain, tmp_path / "marked.log", (12, "begin", "s1", 0), (100, "end", "s1", 20))
+    found = logfile.read_file(path).found
+    (segment,) = found["segments"]
+    assert segment["whole"]["requests"] + found["requests"]["outside_segments"] == 13
+    assert segment["whole"]["wall_ns"] == 20 * S
+    assert "segments-by-place" in codes(found)
+
+
+# ---- what is no such log -------------------------------------------------------------------------------------------
+
+
+def test_an_empty_log_has_no_request(tmp_path: Path) -> None:
+    (tmp_path / "e.log").touch()
+    found = logfile.read_file(tmp_path / "e.log").found
+    assert (found["lines"]["total"], found["requests"]["total"], found["segments"]) == (0, 0, [])
+    assert logfile_terminal.nothing_found(found) == "no request found: e.log is empty"
+
+
+def test_another_programs_log_is_shown_by_its_first_lines(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    path.write_text("Jul 29 10:00:00 host nginx: GET /\nJul 29 10:00:01 host nginx: GET /a\n", encoding="utf-8")
+    found = logfile.read_file(path).found
+    assert (found["log"]["format"], found["lines"]["unknown"]) == ("unknown", 2)
+    assert [one["line"] for one in found["lines"]["examples"]] == [1, 2]
+    assert "unknown, line 1: Jul 29 10:00:00 host nginx: GET /" in logfile_terminal.render(found)
+    assert logfile_terminal.nothing_found(found).startswith(
+        "no request found in access.log: none of its 2 lines is of a known format (ds4, llamacpp"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"x" * 100), r"it is packed \(gzip\): `zcat .* \| agentload account -`"),
+        (b"\x28\xb5\x2f\xfd\x00", r"it is packed \(zstd\)"),
+        ("0914 12:00:00 ds4-server: x\n".encode("utf-16"), r"it is UTF-16: `iconv "),
+        (bytes(range(256)) * 40, r"expected a server's log, it is binary"),
+    ],
+    ids=["gzip", "zstd", "utf-16", "binary"],
+)
+def test_a_file_that_is_no_text_is_named_for_what_it_is(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.log"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        logfile.read_file(path)
+
+
+def test_a_log_cut_in_mid_line_at_both_ends_counts_what_was_cut_as_unknown(tmp_path: Path) -> None:
+    data = TRUTH.read_bytes()
+    path = tmp_path / "cut.log"
+    begin, end = data.index(b"prompt start", 5000) + 3, data.index(b"decoding", 30_000) + 2
+    path.write_bytes(data[begin:end])
+    found = logfile.read_file(path).found
+    assert found["lines"]["unknown"] == 2
+    assert found["lines"]["total"] == data[begin:end].count(b"\n") + 1
+    assert found["requests"]["without_end"] > 0
+    assert {"log-cut-at-front", "request-without-end"} <= codes(found)
+
+
+def test_a_wrong_format_is_refused_and_the_right_one_named() -> None:
+    with pytest.raises(UsageError, match=r"--format llamacpp: none of the first \d+ lines .* say --format ds4"):
+        logfile.read_file(TRUTH, "llamacpp")
+
+
+def test_a_format_that_fits_less_than_another_is_doubted(tmp_path: Path) -> None:
+    path = tmp_path / "both.log"
+    path.write_bytes(TRUTH.read_bytes() + LLAMA.read_bytes())
+    assert "format-doubtful" in codes(logfile.read_file(path, "llamacpp").found)
+    assert "format-doubtful" not in codes(logfile.read_file(path).found)
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may read everything; a test that is run by root becomes nobody for a moment."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_a_log_that_may_not_be_read_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "s.log"
+    path.write_bytes(b"x\n")
+    path.chmod(0)
+    with as_nobody(), pytest.raises(InputError, match=r"s\.log: cannot be read: Permission denied"):
+        logfile.read_file(path)
+
+
+def test_a_missing_log_is_answered_with_the_names_near_it(tmp_path: Path) -> None:
+    (tmp_path / "server.log").touch()
+    with pytest.raises(InputError, match=r"there is no .*serve\.log; near it: server\.log"):
+        is_run(tmp_path / "serve.log")
+    with pytest.raises(InputError, match=r"there is no folder"):
+        is_run(tmp_path / "none" / "serve.log")
+
+
+def test_a_directory_that_is_no_run_names_the_logs_in_it(tmp_path: Path) -> None:
+    (tmp_path / "server.log").touch()
+    with pytest.raises(InputError, match=r"is none; for a log in it name the file: server\.log"):
+        is_run(tmp_path)
+
+
+# ---- how it is read ------------------------------------------------------------------------------------------------
+
+
+def test_a_pipe_gives_the_same_account_as_the_file() -> None:
+    with subprocess.Popen(["cat", TRUTH], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        piped = logfile.read_stream(process.stdout, TRUTH.name)
+    assert piped == logfile.read_file(TRUTH)
+
+
+def test_a_fifo_is_read_like_a_file(tmp_path: Path) -> None:
+    fifo = tmp_path / TRUTH.name
+    os.mkfifo(fifo)
+    with subprocess.Popen(f"cat '{TRUTH}' > '{fifo}'", shell=True):
+        assert not is_run(fifo)
+        assert logfile.read_file(fifo) == logfile.read_file(TRUTH)
+
+
+def test_nothing_is_written_beside_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "s.log"
+    path.write_bytes(TRUTH.read_bytes())
+    before = path.stat()
+    logfile.read_file(path).frames()
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
