@@ -21,6 +21,7 @@ from typing import Final
 
 from agentload.core.packed import Flat
 
+_ROUNDED_NS: Final = 1_500_000  # what rounds three durations to the ms each may make of one time
 LATE_NS: Final = 100_000_000  # a line may come so much after what it tells, before times are said to disagree
 _FAR: Final = 1 << 80
 _PROOFS: Final = (
@@ -160,7 +161,10 @@ class Open:
         if not decode.known:
             start = self.begin.middle(step_ns)
             return start, start + self.done_ns
-        least = min(self.begin.least, decode.least - self.done_ns)
+        of_decode = decode.least - self.done_ns
+        if not step_ns and self.begin.least - of_decode <= _ROUNDED_NS:  # no earlier than rounding makes it
+            of_decode = self.begin.least
+        least = min(self.begin.least, of_decode)
         most = max(self.begin.most, decode.most - self.done_ns)
         agree = most - least <= step_ns + LATE_NS or not step_ns
         start = (least if step_ns == 0 else (most + least + step_ns) // 2) if agree else self.begin.middle(step_ns)
@@ -179,6 +183,8 @@ class Open:
             return max(decode_start, self.decode.middle(step_ns) + self.decode_ns)
         if self.decoded is None:
             return decode_start if self.finish is not None and self.finish_gen == 0 else None
+        if not step_ns and abs(self.decode.least - decode_start) <= _ROUNDED_NS:  # its own lines round once less
+            return max(decode_start, self.decode.least + self.decode_ns)
         return decode_start + self.decode_ns
 
     def late_ns(self) -> int:
