@@ -120,12 +120,24 @@ def _command(name: str) -> typer_core.TyperCommand | typer_core.TyperGroup:
     if isinstance(target, typer.Typer):
         group = typer.main.get_group(target)
         group.name = name
+        _unwrap(group)
         return group
     app = typer.Typer(add_completion=False)
     app.command(name)(target)
     command = typer.main.get_command(app)
     assert isinstance(command, typer_core.TyperCommand)
+    _unwrap(command)
     return command
+
+
+def _unwrap(command: typer_core.TyperCommand | typer_core.TyperGroup) -> None:
+    """Make each paragraph of a help text one line: its line breaks would stay, whatever the terminal's width."""
+    if command.help is not None:
+        command.help = "\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n"))
+    if isinstance(command, typer_core.TyperGroup):
+        for one in command.commands.values():
+            assert isinstance(one, (typer_core.TyperCommand, typer_core.TyperGroup))
+            _unwrap(one)
 
 
 app = typer.Typer(cls=_Lazy, help=_HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)

@@ -116,6 +116,14 @@ def test_every_log_format_and_command_is_one_line_in_the_project() -> None:
     groups = PYPROJECT["project"]["entry-points"]
     wanted = [*groups["agentload.commands"].values(), *groups["agentload.stages"].values()]
     modules = {value.partition(":")[0].rpartition(".")[2] for value in wanted}
+    folder = ROOT / "agentload" / "commands"
+    helpers = {
+        node.module.removeprefix("agentload.commands.")
+        for module in modules
+        for node in ast.walk(ast.parse((folder / f"{module}.py").read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("agentload.commands.")
+    }
+    modules |= helpers
     assert modules == {path.stem for path in (ROOT / "agentload" / "commands").glob("*.py")} - {"__init__"}
 
 

@@ -1,5 +1,6 @@
 """The program as a user starts it: a process, its two streams and its exit code."""
 
+import itertools
 import os
 import re
 import signal
@@ -45,6 +46,19 @@ def test_each_command_has_help_that_begins_with_its_summary(command: str) -> Non
     assert (done.returncode, done.stderr) == (0, "")
     assert f"Usage: agentload {command}" in done.stdout
     assert SUMMARIES[command].rstrip(".") in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fills_the_lines_of_a_narrow_terminal(command: str) -> None:
+    """The line breaks of the source once stood in the middle of a sentence."""
+    program = Path(sys.executable).with_name("agentload")
+    narrow = ENV | {"COLUMNS": "80"}
+    done = subprocess.run([program, command, "--help"], env=narrow, capture_output=True, text=True, check=True)
+    text = re.split(r"^╭", done.stdout, maxsplit=1, flags=re.MULTILINE)[0]
+    for paragraph in re.split(r"\n\s*\n", text.strip()):
+        lines = [line.strip() for line in paragraph.splitlines()]
+        for line, following in itertools.pairwise(lines):
+            assert len(f" {line} {following.split()[0]} ") > 80, paragraph
 
 
 HELP_IN_PROCESS = """

@@ -26,6 +26,7 @@ breaks after [DONE]. One that breaks between the two is an error: its usage may 
 
 import json
 import ssl
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -128,7 +129,8 @@ async def list_models(
     """Ids of the models that GET `base_url`/models lists, in the server's order, at least one.
 
     Raises:
-        EndpointError: the endpoint does not answer, or not with a list of models.
+        EndpointError: the endpoint does not answer, or not with a list of models; what may help is said of a missing
+            /v1 (found out by one more request) and of a key that the server wants.
         UsageError: `base_url` is no http or https URL.
     """
     transport = StampingTransport(clock, ssl_context=ssl_context)
@@ -138,7 +140,8 @@ async def list_models(
         try:
             answer: object = await client.get("/models", cast_to=httpx2.Response)
         except (openai.OpenAIError, httpx2.TransportError) as error:
-            raise EndpointError(f"{where}: expected a list of models: {_failure(error)}") from error
+            hint = await _hint(client, base_url.rstrip("/"), error)
+            raise EndpointError(f"{where}: expected a list of models: {_failure(error)}{hint}") from error
     assert isinstance(answer, httpx2.Response)
     try:
         listed = json.loads(answer.content)
@@ -150,6 +153,17 @@ async def list_models(
     if not data:
         raise EndpointError(f"{where}: expected at least one model, the list is empty")
     return [str(model["id"]) for model in data]
+
+
+async def _hint(client: openai.AsyncOpenAI, base_url: str, error: Exception) -> str:
+    """What may help against `error`, in brackets; nothing when nothing is known."""
+    if isinstance(error, (openai.AuthenticationError, openai.PermissionDeniedError)):
+        return " (set OPENAI_API_KEY to the server's key)"
+    if isinstance(error, openai.NotFoundError) and not base_url.endswith("/v1"):
+        with suppress(openai.OpenAIError, httpx2.TransportError):
+            await client.get(f"{base_url}/v1/models", cast_to=httpx2.Response)
+            return f" (did you mean {base_url}/v1?)"
+    return ""
 
 
 class OpenAITransport:

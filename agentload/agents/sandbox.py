@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -127,6 +127,7 @@ class Namespaces:
     landlock_abi: int = 0
     has_proc: bool = True
     counts_processes: bool = True
+    before_bubblewrap: bool = False  # which is there too: root gets this one first
 
     def describe(self) -> str:
         """Return what holds, and what this kernel or container does not give."""
@@ -134,6 +135,8 @@ class Namespaces:
         gaps = [] if self.landlock_abi else ["this kernel has no Landlock: files are held by mounts alone"]
         gaps += [] if self.has_proc else ["no /proc inside"]
         gaps += [] if self.counts_processes else ["as root in a container: the number of processes is not limited"]
+        if self.before_bubblewrap:
+            gaps.append("bubblewrap is there, but under it a command of root's could start processes without limit")
         return " ".join(parts + ([f"({'; '.join(gaps)})"] if gaps else []))
 
     def argv(self, command: str, place: Place, limits: Limits, status_fd: int) -> list[str]:
@@ -263,11 +266,11 @@ def available() -> list[Sandbox]:
     """Return the sandboxes to try on this machine, best first."""
     if sys.platform != "linux":
         return []
-    found: list[Sandbox] = [Namespaces()]
     if program := shutil.which("bwrap", path=SYSTEM_PATH):
         said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.split()
-        found.insert(len(found) if os.geteuid() == 0 else 0, Bubblewrap(program, said[-1] if said else "?"))
-    return found
+        bubblewrap = Bubblewrap(program, said[-1] if said else "?")
+        return [Namespaces(before_bubblewrap=True), bubblewrap] if os.geteuid() == 0 else [bubblewrap, Namespaces()]
+    return [Namespaces()]
 
 
 def prove(sandbox: Sandbox) -> Sandbox:
@@ -299,7 +302,10 @@ def prove(sandbox: Sandbox) -> Sandbox:
         said = outcome.status.split()
         facts = dict(zip(said[::2], said[1::2], strict=False))
         own_id = facts.get("own-id") == "1" or os.geteuid() != 0
-        return Namespaces(sandbox.python, sandbox.launcher, int(facts["landlock"]), facts["proc"] == "1", own_id)
+        abi, has_proc = int(facts["landlock"]), facts["proc"] == "1"
+        # Without an id of its own root is not limited here either: then there is nothing to say for it.
+        first = sandbox.before_bubblewrap and own_id
+        return replace(sandbox, landlock_abi=abi, has_proc=has_proc, counts_processes=own_id, before_bubblewrap=first)
     return sandbox
 
 

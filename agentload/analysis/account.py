@@ -39,6 +39,9 @@ def account(path: Path) -> dict[str, Any]:
     if not markers and read is not None:
         markers = tuple(one for one in read.markers if one.run == manifest.run)
     segments, marker_doubts = segments_of(markers)
+    if evidence.running:
+        marker_doubts = tuple(one for one in marker_doubts if one.code != "segment-without-end")
+        doubts.append(checks.still_running())
     doubts += marker_doubts
     if not segments and evidence.completions:
         doubts.append(
@@ -52,10 +55,21 @@ def account(path: Path) -> dict[str, Any]:
     settings = compare(facts.format, server.get("argv") or (), facts.settings, server.get("env")) if facts else ()
     doubts += sections.setting_doubts(settings)
     joined = Attribution(rows, joined.counts, joined.groups, joined.doubts)
+    accounted = [
+        sections.segment(accounting.account_segment(rows, one), evidence.samples)
+        | {"first_token": sections.waits(rows, one)}
+        for one in segments
+    ]
+    doubts += [
+        *checks.without_usage(evidence.completions, by_log=facts is not None),
+        *checks.rates_left_out(accounted),
+        *checks.busy_machine(accounted, manifest.host.get("cores")),
+    ]
     found: dict[str, Any] = {
         "schema": schemas.ACCOUNT,
         "run": manifest.run,
         "status": manifest.status,
+        "running": evidence.running,
         "why": manifest.why,
         "simulated": manifest.simulated,
         "server": {name: server.get(name) for name in ("kind", "base_url", "model", "argv", "markers")},
@@ -66,7 +80,7 @@ def account(path: Path) -> dict[str, Any]:
         "usage_check": sections.usage_check(rows),
         "work": sections.work(evidence),
         "agents": [sections.agent(one, evidence) for one in manifest.agents],
-        "segments": [sections.segment(accounting.account_segment(rows, one), evidence.samples) for one in segments],
+        "segments": accounted,
         "settings": [asdict(one) for one in settings],
         "suspects": [] if facts is None else [sections.suspect(one) for one in facts.suspects],
         "clock": sections.clock(facts, manifest.clock, server.get("pump_worst_pause_ns")),
@@ -78,14 +92,15 @@ def account(path: Path) -> dict[str, Any]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Return account.json of the run at `path`; the account is made first where it is missing.
+    """Return account.json of the run at `path`; it is made first where it is missing, or the run was at work then.
 
     Raises:
         InputError, ArtifactError: as `account`; or account.json is damaged.
     """
     run = rundir.find(path)
     found = accountfile.read(run.derived / "account.json")
-    return account(path) if found is None else found
+    made_on_the_way = found is not None and found["status"] == "started" and found.get("running", True)
+    return account(path) if found is None or made_on_the_way else found
 
 
 def _log(run: RunDir, evidence: raw.Evidence, doubts: list[Doubt]) -> LogFacts | None:
@@ -93,6 +108,16 @@ def _log(run: RunDir, evidence: raw.Evidence, doubts: list[Doubt]) -> LogFacts |
     server = evidence.manifest.server
     path = run.server_log
     size = _size(path)
+    if size is None and (source := _copied_at_the_end(evidence)) is not None:
+        doubts.append(
+            Doubt(
+                "no-server-log",
+                "server.log is copied at the run's end, which has not come: every time below is the client's, a window "
+                "of network, queue and work",
+                "wait for the end" if evidence.running else f"read the server's own log: agentload account {source}",
+            )
+        )
+        return None
     if size is None:
         had = server.get("log_owned") or server.get("log_path")
         doubts.append(
@@ -130,6 +155,16 @@ def _log(run: RunDir, evidence: raw.Evidence, doubts: list[Doubt]) -> LogFacts |
     aligned = clocks.align(facts, evidence.completions)
     doubts += aligned.doubts[len(facts.doubts) :]
     return aligned
+
+
+def _copied_at_the_end(evidence: raw.Evidence) -> str | None:
+    """Where the log of a server that was there before stands, while the run has no copy of it; None: it is no such run.
+
+    Its manifest is the first one, which knows the scenario only.
+    """
+    server = evidence.manifest.scenario.get("server")
+    log = server.get("log") if isinstance(server, dict) and evidence.manifest.status == "started" else None
+    return log if isinstance(log, str) else None
 
 
 def _size(path: Path) -> int | None:

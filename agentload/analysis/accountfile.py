@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from agentload.artifacts import schemas, strict
 from agentload.artifacts.manifest_shape import AgentShape, CorpusShape, ServerShape
 from agentload.core.accounting import Bucket, Totals
+from agentload.core.first_tokens import FirstTokens
 from agentload.core.records import Applied, Doubt
 from agentload.errors import ArtifactError
 
@@ -46,9 +47,9 @@ class RequestsShape(_Read):
 class CheckShape(_Read):
     """One count by the log and by the answers."""
 
-    log: int
-    usage: int
-    remainder: int
+    log: int | None
+    usage: int | None
+    remainder: int | None
 
 
 class UsageCheckShape(_Read):
@@ -68,6 +69,7 @@ class WorkShape(_Read):
     nudges: int | None
     failed_requests: int | None
     cut_requests: int | None
+    calls_not_run: int | None
     broken_off: int
 
 
@@ -76,6 +78,13 @@ class WorkedShape(AgentShape):
 
     start_late_ns: int | None
     too_little_work: bool
+
+
+class FirstTokenShape(_Read):
+    """How long the agents' requests waited for their first token."""
+
+    whole: FirstTokens | None
+    agents: dict[str, FirstTokens | None]
 
 
 class SegmentShape(_Read):
@@ -92,6 +101,7 @@ class SegmentShape(_Read):
     straddles_end: list[str]
     server_cpu_s: float | None
     host_other_cpu_s: float | None
+    first_token: FirstTokenShape | None = None
 
 
 class ClockShape(_Read):
@@ -105,6 +115,7 @@ class AccountShape(_Read):
 
     run: str
     status: str
+    running: bool = False
     why: str | None
     simulated: bool
     server: ServerShape

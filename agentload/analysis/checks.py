@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from agentload.analysis.evidence import Evidence
-from agentload.core.records import Doubt, LogFacts, Request
+from agentload.core.records import Completion, Doubt, LogFacts, Request
+
+BUSY_SHARE: Final = 0.25  # of the machine's CPU time, used by anything but the server
 
 
 def exit_code(found: dict[str, Any]) -> int:
@@ -55,6 +57,78 @@ def phases_in_order(requests: Sequence[Request]) -> tuple[tuple[Request, ...], l
         "look at that line: the clock was set back, or the log was changed afterwards",
     )
     return tuple(kept), [doubt]
+
+
+def still_running() -> Doubt:
+    """What is said of a run whose writer is at work."""
+    return Doubt(
+        "still-running",
+        "the run is still running: everything here is what there is so far",
+        "make the account again when it has ended",
+    )
+
+
+def without_usage(completions: Sequence[Completion], *, by_log: bool) -> list[Doubt]:
+    """Say that whole answers came without token counts; `by_log`: the log has counts of its own."""
+    answers = [one for one in completions if one.error is None]
+    silent = [one for one in answers if one.usage is None or one.usage.prompt_tokens is None]
+    if not silent:
+        return []
+    timed = all(one.timings is not None for one in silent)
+    some = len(silent) < len(answers)
+    what = "growth of context" if by_log or timed else "growth of context and tokens"
+    part = f"{len(silent):,} of " if some else ""
+    return [
+        Doubt(
+            "no-usage",
+            f"the server sent no usage with {part}{counted(len(answers), 'answer')}: "
+            f"{what} cannot be told{' in full' if some else ''}",
+            "start it with usage in its streams: it must honour stream_options.include_usage",
+        )
+    ]
+
+
+def rates_left_out(segments: Sequence[dict[str, Any]]) -> list[Doubt]:
+    """Say which speeds of account.json's segments leave requests out, so that a row's numbers do not divide."""
+    doubts = []
+    for part in segments:
+        whole = part["whole"]
+        said = [
+            f"{phase} tok/s leaves out {whole[f'{phase}_left_out']:,} of {counted(whole['requests'], 'request')} "
+            f"(it is {whole[f'{phase}_speed_tokens']:,} tokens in {whole[f'{phase}_speed_ns'] / 1e9:.1f} s)"
+            for phase in ("prefill", "decode")
+            if whole[f"{phase}_left_out"] and whole[f"{phase}_tok_s"] is not None
+        ]
+        if said:
+            doubts.append(
+                Doubt(
+                    "rates-leave-out",
+                    f"segment {part['segment']}: {' and '.join(said)}: of those either tokens or times are not known",
+                    "see what became of them in requests.parquet: such a rate holds for the others alone",
+                )
+            )
+    return doubts
+
+
+def busy_machine(segments: Sequence[dict[str, Any]], cores: object) -> list[Doubt]:
+    """Say where something else took much of the machine's CPU time; `cores`: the machine's, as the manifest has it."""
+    doubts = []
+    for part in segments:
+        others_s, wall_ns = part["host_other_cpu_s"], part["sampled_ns"]
+        if others_s is None or not wall_ns or not isinstance(cores, int) or cores < 1:
+            continue
+        share = others_s / (cores * wall_ns / 1e9)
+        if share > BUSY_SHARE:
+            doubts.append(
+                Doubt(
+                    "busy-machine",
+                    f"segment {part['segment']}: everything but the server's process (the agents' commands included) "
+                    f"used {others_s:.1f} CPU-s in {wall_ns / 1e9:.1f} s on {counted(cores, 'core')}, "
+                    f"{share * 100:.0f} % of this machine's CPU time",
+                    "the server may have been starved: stop what else runs there, such as builds, and measure again",
+                )
+            )
+    return doubts
 
 
 def _backwards(start: int | None, end: int | None) -> bool:

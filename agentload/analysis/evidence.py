@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from agentload.artifacts import jsonlines, schemas
+from agentload.artifacts import alive, jsonlines, schemas
 from agentload.artifacts.events import (
     EVENT,
     MARKER,
@@ -54,6 +54,7 @@ class Evidence:
     markers: tuple[Marker, ...]  # of markers.jsonl
     markers_in_log: int  # of these, how many were written into the log
     doubts: tuple[Doubt, ...] = ()  # about the files themselves
+    running: bool = False  # its writer is at work
 
 
 class _Events:
@@ -108,23 +109,27 @@ class _Events:
 
 
 def read(run: RunDir) -> Evidence:
-    """Read manifest, events and markers.
+    """Read manifest, events and markers; of a run that is still being written what there is so far.
 
     Raises:
         ArtifactError: a file is missing or does not follow its schema; the line is named.
     """
+    held = alive.is_held(run.path)
     manifest = run.read_manifest()
+    running = held and manifest.status == "started"
     taken = _Events()
     for number, line in jsonlines.lines(run.events_path, schemas.EVENTS):
         try:
             taken.take(validated(EVENT, line))
         except ValueError as error:
             raise ArtifactError(f"{run.events_path}:{number}: {error}") from error
-    doubts = [_torn("torn-events", "event")] if jsonlines.is_torn(run.events_path) else []
+    doubts: list[Doubt] = []
+    if not running and jsonlines.is_torn(run.events_path):
+        doubts.append(_torn("torn-events", "event"))
     marks: list[MarkerLine] = []
     if run.markers_path.exists():
         marks = _markers(run.markers_path, manifest.run)
-        if jsonlines.is_torn(run.markers_path):
+        if not running and jsonlines.is_torn(run.markers_path):
             doubts.append(_torn("torn-markers", "marker"))
     else:
         doubts.append(
@@ -137,7 +142,7 @@ def read(run: RunDir) -> Evidence:
     broken_off = [
         Completion(
             *(one.request, one.agent, one.turn, one.t, None, None, one.t, None),
-            error="the run ended before its answer",
+            error="no answer yet" if running else "the run ended before its answer",
         )
         for one in taken.sent.values()
     ]
@@ -151,6 +156,7 @@ def read(run: RunDir) -> Evidence:
         markers=tuple(one.record() for one in marks),
         markers_in_log=sum(one.where == "log" for one in marks),
         doubts=tuple(doubts),
+        running=running,
     )
 
 

@@ -22,6 +22,7 @@ from agentload.analysis.costlines import Call, CostLines, Step
 from agentload.artifacts import rundir
 from agentload.core.records import LogFacts
 from agentload.errors import InputError
+from agentload.twin.costs import Costs
 from agentload.twin.profile import Profile
 
 _KNOTS: Final = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -205,57 +206,84 @@ class _Making:
     # ---- prefill ---------------------------------------------------------------------------------------------------
 
     def engine_calls(self, found: CostLines) -> None:
-        """The curve over the size of a call, what context costs, and the step before a call where others decode."""
+        """The curve over the size of a call, what context costs, and the step before a call where others decode.
+
+        Of these as much as can be told; a cost that is not above 0 cannot. Least of all: how many times as slow as the
+        base profile.
+        """
         knots = _knots(found.calls)
-        if not knots:
-            self.kept.append(f"prefill: {len(found.calls)} engine calls are too few for any size")
+        seen = [one for one in found.calls if len(knots) > 1 and knots[0] / 2 <= one.tokens <= knots[-1]]
+        if not seen:
+            self._scale(found)
             return
-        seen = [one for one in found.calls if len(knots) == 1 or knots[0] / 2 <= one.tokens <= knots[-1]]
+        calls = _Calls.of(seen, knots)
+        spread = float(np.ptp(calls.context)) >= _SPREAD
+        steps = not found.batches and bool(calls.stepped.any())
+        for with_context, with_steps in ((True, True), (False, True), (True, False), (False, False)):
+            if with_context > spread or with_steps > steps:
+                continue
+            known = self._known(calls, with_context=with_context, with_steps=with_steps)
+            solved = _solve(calls.columns(with_context=with_context, with_steps=with_steps), calls.measured - known)
+            if solved is not None and _is_cost(solved, len(knots), with_context=with_context):
+                break
+        else:
+            self._scale(found)
+            return
         if len(seen) < len(found.calls):
             found.left_out["calls of a size that too few have"] += len(found.calls) - len(seen)
-        calls = _Calls.of(seen, knots)
-        columns, known = [calls.sizes], np.zeros_like(calls.measured)
-        with_context = float(np.ptp(calls.context)) >= _SPREAD
-        if with_context:
-            columns.append((calls.tokens * calls.context)[:, None])
-        else:
+        if not with_context:
+            self.kept.append(
+                "prefill.context_ms_per_token2: the calls, whose contexts span "
+                f"{np.ptp(calls.context):.0f} tokens, do not tell it"
+            )
+        if not with_steps and not found.batches:
+            self._keep_steps(stepped=steps)
+        self._put_calls(solved, knots, len(seen), with_context=with_context, fit_steps=with_steps)
+        self._rest_of_calls(calls.rows, calls.measured, solved.predicted + known)
+
+    def _known(self, calls: "_Calls", *, with_context: bool, with_steps: bool) -> _Vector:
+        """What of the measured times is taken as known, ms."""
+        known = np.zeros_like(calls.measured)
+        if not with_context:
             old = self._base.prefill
             known += calls.tokens * calls.context * old.scale.value * old.context_ms_per_token2.value
-            self.kept.append(
-                f"prefill.context_ms_per_token2: the calls' contexts span {np.ptp(calls.context):.0f} tokens only"
-            )
-        # Where each step has its line, it is known; else it is fitted, if it can be told from the call that follows.
-        steps = np.column_stack([calls.stepped, calls.rows])
-        solved, fit_steps = None, False
-        if not found.batches and calls.stepped.any():
-            solved = _solve(np.column_stack([*columns, steps]), calls.measured - known)
-            fit_steps = solved is not None
-        if not fit_steps:
-            self._keep_steps(found, calls)
-            part = self.fields["decode"]
-            known += steps @ [1e3 * part[one]["value"] for one in ("after_quantum_s", "after_quantum_row_s")]
-            solved = _solve(np.column_stack(columns), calls.measured - known)
-        if solved is None:
-            self.kept.append("prefill: what a call costs cannot be told from what comes before it")
-            return
-        self._put_calls(solved, knots, len(seen), with_context=with_context, fit_steps=fit_steps)
-        self._rest_of_calls(calls, solved.predicted + known)
+        return known if with_steps else known + self._step_ms(calls.rows)
 
-    def _keep_steps(self, found: CostLines, calls: "_Calls") -> None:
+    def _step_ms(self, rows: _Vector) -> _Vector:
+        """What the step before a call takes, as far as is known by now."""
+        part = self.fields["decode"]
+        step_ms, row_ms = (1e3 * part[one]["value"] for one in ("after_quantum_s", "after_quantum_row_s"))
+        return np.where(rows > 0, step_ms + row_ms * rows, 0.0)
+
+    def _keep_steps(self, *, stepped: bool) -> None:
+        why = "they cannot be told from the calls that follow" if stepped else "nobody decoded meanwhile"
+        self.kept.append(f"decode.after_quantum_s, decode.after_quantum_row_s: {why}")
+
+    def _scale(self, found: CostLines) -> None:
+        """Too few calls for a curve: fit how many times as slow as the base they are."""
+        rows = np.array([float(one.rows) for one in found.calls])
+        measured = np.array([one.ms for one in found.calls])
+        costs = Costs(self._base, 0, 0, noise=False)
+        by_base = np.array([costs.engine_call_ns(one.position_tokens, one.tokens, 0) / 1e6 for one in found.calls])
         if not found.batches:
-            why = (
-                "they cannot be told from the calls that follow" if calls.stepped.any() else "nobody decoded meanwhile"
-            )
-            self.kept.append(f"decode.after_quantum_s, decode.after_quantum_row_s: {why}")
+            self._keep_steps(stepped=bool(rows.any()))
+        solved = _solve(by_base[:, None], measured - self._step_ms(rows)) if len(measured) >= _POINTS else None
+        if solved is None or solved.values[0] <= 0:
+            self.kept.append(f"prefill: {len(measured)} engine calls are too few, or do not fit the base's at all")
+            return
+        scale = self._base.prefill.scale.value
+        self._note("prefill", "scale", scale * float(solved.values[0]), scale * float(solved.errors[0]), len(measured))
+        self.kept.append("prefill.per_token_ms, context_ms_per_token2: the calls are too few for a curve of their own")
+        self._rest_of_calls(rows, measured, solved.predicted + self._step_ms(rows))
 
-    def _rest_of_calls(self, calls: "_Calls", predicted: _Vector) -> None:
-        alone = calls.rows == 0
+    def _rest_of_calls(self, rows: _Vector, measured: _Vector, predicted: _Vector) -> None:
+        alone = rows == 0
         if alone.any():
-            rms = self._rest("engine calls, nothing before them", calls.measured[alone], predicted[alone])
+            rms = self._rest("engine calls, nothing before them", measured[alone], predicted[alone])
             said = f"{self._source}: relative residuals of {int(alone.sum())} engine calls"
             self.fields["noise"]["call_sd"] = {"value": rms, "kind": "fitted", "source": said}
         if not alone.all():
-            self._rest("engine calls after a decode step", calls.measured[~alone], predicted[~alone])
+            self._rest("engine calls after a decode step", measured[~alone], predicted[~alone])
 
     def _put_calls(
         self, solved: _Solved, knots: Sequence[int], points: int, *, with_context: bool, fit_steps: bool
@@ -326,13 +354,26 @@ class _Calls:
         """1 where a decode step stands before it."""
         return (self.rows > 0).astype(np.float64)
 
+    def columns(self, *, with_context: bool, with_steps: bool) -> _Vector:
+        """Return what the times are made of: the sizes, and with them context, a step, its rows."""
+        more = [(self.tokens * self.context)[:, None]] if with_context else []
+        more += [self.stepped[:, None], self.rows[:, None]] if with_steps else []
+        return np.column_stack([self.sizes, *more])
+
+
+def _is_cost(solved: _Solved, knots: int, *, with_context: bool) -> bool:
+    """Whether all of it costs something; context, whose share is small, by more than twice its error."""
+    values, errors = solved.values, solved.errors
+    if with_context and values[knots] <= 2 * errors[knots]:
+        return False
+    return bool((values[:knots] > 0).all() and (values[knots:] >= 0).all())
+
 
 def _hat(knots: Sequence[int], tokens: float) -> _Vector:
     """Weights of the knots for a call of that size, as the twin reads its curve: level above, the same line below."""
     weights = np.zeros(len(knots))
     if len(knots) == 1:
-        weights[0] = 1.0
-        return weights
+        return np.ones(1)
     at = min(log2(tokens), log2(knots[-1]))
     right = next(number for number in range(1, len(knots)) if at <= log2(knots[number]))
     low, high = log2(knots[right - 1]), log2(knots[right])

@@ -11,7 +11,8 @@ from typing import Any, Final
 from agentload.analysis.evidence import Evidence
 from agentload.core.accounting import SegmentAccount
 from agentload.core.attribution import Attribution
-from agentload.core.records import CUT_OFF, Applied, Doubt, LogFacts, Match, Proof, Request, Segment, Verdict
+from agentload.core.first_tokens import first_tokens
+from agentload.core.records import CUT_OFF, Applied, Doubt, LogFacts, Match, Proof, Request, Segment, Source, Verdict
 from agentload.core.segments import lies_outside
 
 
@@ -66,22 +67,39 @@ def requests(joined: Attribution, segments: Sequence[Segment]) -> dict[str, Any]
 
 
 def usage_check(rows: Sequence[Request]) -> dict[str, Any]:
-    """The log's totals beside the answers' usage, over the requests that have both; the remainder is never hidden."""
+    """The log's totals beside the answers' usage, over the requests that have both; the remainder is never hidden.
+
+    Where none has both there is nothing to compare: `log` and what follows from it is null, `usage` is what the answers
+    say all together. A row that the log does not have holds the answer's counts, which are not the log's.
+    """
+    logged = [one for one in rows if one.label is not None]
+    # Where the log does not tell the cached tokens, they and the prompt may come from the answer's timings.
+    whole = [one for one in logged if one.cached_source is not Source.USAGE]
     pairs = {
-        "prompt_tokens": [(one.prompt_tokens, one.usage_prompt_tokens) for one in rows],
-        "cached_tokens": [(one.cached_tokens, one.usage_cached_tokens) for one in rows],
-        "decoded_tokens": [(one.decoded_tokens, one.usage_completion_tokens) for one in rows],
+        "prompt_tokens": [(one.prompt_tokens, one.usage_prompt_tokens) for one in whole],
+        "cached_tokens": [(one.cached_tokens, one.usage_cached_tokens) for one in whole],
+        "decoded_tokens": [(one.decoded_tokens, one.usage_completion_tokens) for one in logged],
+    }
+    answered = {
+        "prompt_tokens": [one.usage_prompt_tokens for one in rows],
+        "cached_tokens": [one.usage_cached_tokens for one in rows],
+        "decoded_tokens": [one.usage_completion_tokens for one in rows],
     }
     check: dict[str, Any] = {}
     for name, both in pairs.items():
         known = [(log, usage) for log, usage in both if log is not None and usage is not None]
-        check[name] = {
-            "requests": len(known),
-            "log": sum(log for log, _ in known),
-            "usage": sum(usage for _, usage in known),
-            "remainder": sum(log - usage for log, usage in known),
-            "differing_requests": sum(log != usage for log, usage in known),
+        told = [usage for usage in answered[name] if usage is not None]
+        check[name] = {"requests": len(known), "log": None, "usage": sum(told) if told else None} | {
+            "remainder": None,
+            "differing_requests": None,
         }
+        if known:
+            check[name] |= {
+                "log": sum(log for log, _ in known),
+                "usage": sum(usage for _, usage in known),
+                "remainder": sum(log - usage for log, usage in known),
+                "differing_requests": sum(log != usage for log, usage in known),
+            }
     return check
 
 
@@ -132,8 +150,26 @@ def agent(one: dict[str, Any], evidence: Evidence) -> dict[str, Any]:
     }
 
 
+def waits(rows: Sequence[Request], segment: Segment) -> dict[str, Any]:
+    """Time to first token of the agents' requests in `segment`: of all, and of each agent; null where none got one."""
+    ours = [one for one in rows if (one.run, one.segment) == (segment.run, segment.segment) and one.agent is not None]
+    found = {
+        "whole": first_tokens(ours),
+        **{name: first_tokens(one for one in ours if one.agent == name) for name in _agents_of(ours)},
+    }
+    shown = {name: None if one is None else asdict(one) for name, one in found.items()}
+    return {"whole": shown.pop("whole"), "agents": shown}
+
+
+def _agents_of(rows: Sequence[Request]) -> list[str]:
+    return sorted({one.agent for one in rows if one.agent is not None})
+
+
 def segment(part: SegmentAccount, samples: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """One segment: its sums, and the CPU seconds between the samples at its begin and its end where there are such."""
+    """One segment: its sums, and the CPU seconds between the samples at its begin and its end where there are such.
+
+    `host_other_cpu_s` is what everything else on the machine used, `sampled_ns` the time between the two samples.
+    """
     ends = [one for one in samples if one["where"] in ("begin", "end")]
     cpu = ends[-1]["cpu_s"] - ends[0]["cpu_s"] if len(ends) > 1 else None
     others = None if cpu is None else ends[-1]["host_busy_s"] - ends[0]["host_busy_s"] - cpu
@@ -148,6 +184,7 @@ def segment(part: SegmentAccount, samples: Sequence[Mapping[str, Any]] = ()) -> 
         "straddles_end": list(part.straddles_end),
         "server_cpu_s": cpu,
         "host_other_cpu_s": others,
+        "sampled_ns": None if cpu is None else ends[-1]["t"] - ends[0]["t"],
     }
 
 

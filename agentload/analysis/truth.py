@@ -144,6 +144,7 @@ def _joined(run: RunDir, began: Mapping[str, Request], seed: int, boot: int) -> 
     by_id = {answer_id(seed, boot, name): name for name in began}
     answers = {one.request: one.server_id for one in raw.read(run).completions}
     owners: dict[str, Request] = {}
+    unsure: list[Row] = []
     rows = pl.read_parquet(run.derived / "requests.parquet").to_dicts()
     for row in rows:
         name = str(row["request"])
@@ -154,7 +155,7 @@ def _joined(run: RunDir, began: Mapping[str, Request], seed: int, boot: int) -> 
             continue
         view.requests += 1
         if row["match"] == Match.AMBIGUOUS:
-            view.ambiguous += 1
+            unsure.append(row)
             continue
         logged = _nearest(row, began.values())
         if logged is None:
@@ -164,6 +165,8 @@ def _joined(run: RunDir, began: Mapping[str, Request], seed: int, boot: int) -> 
         else:
             owners[name] = sent or logged
             _compare(view, row, owners[name])
+    taken = {one.request for one in owners.values()}
+    _claim(view, unsure, {name: one for name, one in began.items() if name not in taken}, owners)
     _add_sums(view, found["segments"], rows, owners)
     return view
 
@@ -186,12 +189,13 @@ def _log_alone(run: RunDir, began: Mapping[str, Request]) -> View:
     shift_ns = _days_between(rows, began.values())
     left = dict(began)
     owners: dict[str, Request] = {}
+    unsure: list[Row] = []
     for row in sorted(rows, key=lambda one: int(one["prefill_start"])):
         view.requests += 1
-        if row["match"] == Match.AMBIGUOUS:
-            view.ambiguous += 1
-            continue
         on_clock = {**row, **{name: _moved(row[name], shift_ns) for name, _, _ in _BOUNDARIES}}
+        if row["match"] == Match.AMBIGUOUS:
+            unsure.append(on_clock)
+            continue
         owner = _nearest(on_clock, left.values())
         if owner is None:
             view.attribution_errors.append(f"{row['label']}: no request has these tokens: {_integers(row)}")
@@ -199,8 +203,8 @@ def _log_alone(run: RunDir, began: Mapping[str, Request]) -> View:
         del left[owner.request]
         owners[str(row["request"])] = owner
         _compare(view, on_clock, owner)
-    if len(left) > view.ambiguous:
-        view.attribution_errors += [f"{name}: the log's account does not have it" for name in sorted(left)]
+    _claim(view, unsure, left, owners)
+    view.attribution_errors += [f"{name}: the log's account does not have it" for name in sorted(left)]
     _add_sums(view, made.found["segments"], rows, owners)
     return view
 
@@ -241,6 +245,20 @@ def _nearest(row: Row, among: Iterable[Request]) -> Request | None:
     return min(fitting, key=lambda one: abs((one.prefill_start_ns or 0) - start), default=None)
 
 
+def _claim(view: View, unsure: Sequence[Row], left: dict[str, Request], owners: dict[str, Request]) -> None:
+    """Give members of groups, which are not told apart, requests with their prompt: any of them, for the sums alone."""
+    for row in unsure:
+        view.ambiguous += 1
+        prompt = (row["prompt_tokens"], row["cached_tokens"])
+        fitting = [one for one in left.values() if (one.prompt_tokens, one.cached_tokens) == prompt]
+        start = int(row["prefill_start"] or 0)
+        owner = min(fitting, key=lambda one: abs((one.prefill_start_ns or 0) - start), default=None)
+        if owner is None:
+            view.attribution_errors.append(f"{row['request']}: no request is left with this prompt: {_integers(row)}")
+        else:
+            owners[str(row["request"])] = left.pop(owner.request)
+
+
 def _compare(view: View, row: Row, truth: Request) -> None:
     view.compared += 1
     whole = truth.finish in _WHOLE
@@ -275,7 +293,7 @@ def _spans(one: Request) -> dict[str, Span | None]:
 
 
 def _add_sums(view: View, segments: Sequence[Mapping[str, Any]], rows: Sequence[Row], owners: Row) -> None:
-    """Compare the segments' totals; where members of a group are not told apart, there is no truth to compare with."""
+    """Compare the segments' totals, where each request of a segment has its truth."""
     for segment in segments:
         name, whole = str(segment["segment"]), segment["whole"]
         inside = [row for row in rows if row["segment"] == name and row["label"] is not None]

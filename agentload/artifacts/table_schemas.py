@@ -223,6 +223,7 @@ _NONE_REPORTS: Final = "no request there reports it"
 _OF_BUCKET: Final = "the row is no bucket"
 _NOT_IN_BUCKET: Final = "the row is a bucket"
 _NO_OVERLAP: Final = f"no request there has prefill times, none decode times, or {_NOT_IN_BUCKET}"
+_NO_SAMPLES: Final = f"the segment has fewer than 4 cells, {_NO_OVERLAP}"
 
 
 def _busy(phase: str) -> tuple[Column, ...]:
@@ -288,7 +289,7 @@ SEGMENTS: Final = Table(
         *_ratios("prefill"),
         *_ratios("decode"),
         _real("overlap", "ratio", "part of the prefill union in which another request decodes", _NO_OVERLAP),
-        _real("sampled_overlap", "ratio", "the same, looked at in cells of 15 s", _NO_OVERLAP),
+        _real("sampled_overlap", "ratio", "the same, looked at in cells of 15 s", _NO_SAMPLES),
         _real("median_tok_s", "tok/s", "median of its requests' own prefill speeds", _OF_BUCKET),
         _real("union_tok_s", "tok/s", "computed prompt tokens / prefill_union_ns", _OF_BUCKET),
     ),

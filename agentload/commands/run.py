@@ -17,14 +17,16 @@ _Path = tuple[str, ...]  # of a scenario's key: ("limits", "wall_s")
 # An option that was not given is None, so that a file's value stands: the defaults are the scenario's, only shown here.
 _DEFAULTS: Final = {name: str(field.default) for name, field in scenario.Scenario.model_fields.items()}
 
+_PART: Final = f"; at most 1/{scenario.ANSWER_PART} of the context"
+
 
 def _option(what: str, default: str | None = None) -> Any:
     return typer.Option(help=what, show_default=default or False)
 
 
-def _limit(what: str, name: str) -> Any:
+def _limit(what: str, name: str, also: str = "") -> Any:
     standard, embedded = getattr(scenario.STANDARD_LIMITS, name), getattr(scenario.EMBEDDED_LIMITS, name)
-    return _option(what, f"{standard:.0f}; embedded server: {embedded:.0f}")
+    return _option(what, f"{standard:.0f}; embedded server: {embedded:.0f}{also}")
 
 
 def run(
@@ -69,13 +71,14 @@ def run(
     ] = None,
     tool_calls: Annotated[int | None, _limit("Most tool calls of an agent.", "tool_calls")] = None,
     wall: Annotated[float | None, _limit("Most seconds an agent may work; then it is cut off.", "wall_s")] = None,
-    answer_tokens: Annotated[int | None, _limit("Most tokens of one answer.", "answer_tokens")] = None,
+    answer_tokens: Annotated[int | None, _limit("Most tokens of one answer.", "answer_tokens", _PART)] = None,
+    final_tokens: Annotated[int | None, _limit("Most tokens of the final answer.", "final_tokens", _PART)] = None,
     context: Annotated[int | None, _limit("Most tokens of context of an agent.", "context_tokens")] = None,
     unsafe_no_sandbox: Annotated[
         bool, typer.Option("--unsafe-no-sandbox", help="Run tools without a sandbox where none works.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print account.json on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print account.json alone on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")] = False,
 ) -> None:
     """Run coding agents against a server and account for their work.
@@ -111,6 +114,7 @@ def run(
             ("limits", "tool_calls"): ("--tool-calls", tool_calls),
             ("limits", "wall_s"): ("--wall", wall),
             ("limits", "answer_tokens"): ("--answer-tokens", answer_tokens),
+            ("limits", "final_tokens"): ("--final-tokens", final_tokens),
             ("limits", "context_tokens"): ("--context", context),
         }
     )

@@ -1,7 +1,7 @@
-"""How is one run done and shown: its report or its account, and its path on the last line of stdout?"""
+"""How is one run done and shown: its report, and its path on the last line of stdout; or its account, as JSON alone?"""
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -44,15 +44,23 @@ def carry_out(
         shown = True
     finally:
         if made:  # whatever went wrong: what there is of the run stays, and its path is the last line
-            if not shown:
-                _say(f"what there is: {made[0].path}")
-            typer.echo(str(made[0].path))
+            _name(made[0].path, say, shown=shown, as_json=as_json)
     if manifest.status == "error":
         _say(f"agentload: {manifest.why}")
         raise typer.Exit(2)
     if manifest.status != "success":
         say(f"status: {manifest.status}: {manifest.why}")
         raise typer.Exit(1)
+
+
+def _name(path: Path, say: Callable[[str], None], *, shown: bool, as_json: bool) -> None:
+    """Print the run's path: last on stdout; with --json, of which stdout has one document or nothing, on stderr."""
+    if not shown:
+        _say(f"what there is: {path}")
+    if not as_json:
+        typer.echo(str(path))
+    elif shown:
+        say(str(path))
 
 
 def _say(line: str) -> None:

@@ -15,6 +15,7 @@ from agentload.core.records import Match, Request, Segment
 
 NS_PER_S: Final = 1_000_000_000
 SAMPLE_CELL_NS: Final = 15_000_000_000  # report A looked at the log every 15 s
+LEAST_CELLS: Final = 4  # one cell of 8.8 s said 100 % where 12 % overlapped: fewer say nothing
 
 _BUCKETS: Final[tuple[tuple[str, int, int | None], ...]] = (
     ("0-30k", 0, 30_000),
@@ -80,6 +81,8 @@ class Totals:
     A sum covers the requests that report its column and is None when none does; `unknown` counts the others.
     A speed covers the requests whose tokens and times are both known, so that no tokens are divided by another
     request's time: `*_speed_tokens` over `*_speed_ns`, which are the sum and the union unless one of them is unknown.
+    `*_left_out` counts the requests of which one is known and not the other: where it is not 0, the sum over the union
+    is not the speed.
     Where `unknown` counts times, unions, shares and overlaps are lower bounds.
     """
 
@@ -106,7 +109,9 @@ class Totals:
     prefill_share: float | None  # union / wall
     decode_share: float | None
     overlap: float | None  # of the prefill union, the part during which another request of the segment decodes
-    sampled_overlap: float | None  # the same in cells of 15 s
+    sampled_overlap: float | None  # the same in cells of 15 s; None in a segment of fewer than 4
+    prefill_left_out: int = 0
+    decode_left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,11 @@ class _Phase:
     def unknown_times(self) -> bool:
         """Whether time was spent that nobody knows; a phase of 0 tokens needs none."""
         return self.span is None and self.tokens != 0
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it is in the sum of tokens or in the union of times, and in no speed."""
+        return (self.tokens is None and self.span is not None) or (bool(self.tokens) and self.span is None)
 
     def in_cells(self, begin_ns: int) -> "_Phase":
         """Return it in whole cells of 15 s from the segment's begin: all that it touches."""
@@ -191,6 +201,7 @@ class _Busy:
     speed_tokens: int
     speed_ns: int
     unknown_times: int
+    left_out: int
 
 
 def _busy(phases: Sequence[_Phase]) -> _Busy:
@@ -204,6 +215,7 @@ def _busy(phases: Sequence[_Phase]) -> _Busy:
         speed_tokens=sum(phase.tokens or 0 for phase in both),
         speed_ns=_spans(both).measure_ns(),
         unknown_times=unknown_times,
+        left_out=sum(phase.left_out for phase in phases),
     )
 
 
@@ -248,6 +260,14 @@ def _wall_ns(segment: Segment) -> int | None:
     return segment.end_ns - segment.begin_ns
 
 
+def _cells(segment: Segment, wall_ns: int | None, phases: Iterable[_Phase]) -> int:
+    """How many cells of 15 s a segment has; without an end it ends with the last of `phases`."""
+    length_ns = wall_ns
+    if length_ns is None:
+        length_ns = max((phase.span[1] for phase in phases if phase.span), default=segment.begin_ns) - segment.begin_ns
+    return -(-length_ns // SAMPLE_CELL_NS)
+
+
 def total(requests: Sequence[Request], segment: Segment, others: Sequence[Request] | None = None) -> Totals:
     """Account for `requests`, all of `segment`; `others` (they and more; by default only they) are who may overlap.
 
@@ -259,6 +279,8 @@ def total(requests: Sequence[Request], segment: Segment, others: Sequence[Reques
     prefill, decode = _busy(prefills), _busy(decodes)
     begin_ns = segment.begin_ns
     wall_ns = _wall_ns(segment)
+    everyone = [*all_decodes, *(_prefill(r) for r in (requests if others is None else others))]
+    sampled = _cells(segment, wall_ns, everyone) >= LEAST_CELLS
     return Totals(
         requests=len(requests),
         matches=_matches(requests),
@@ -294,7 +316,11 @@ def total(requests: Sequence[Request], segment: Segment, others: Sequence[Reques
             [phase.in_cells(begin_ns) for phase in prefills],
             [phase.in_cells(begin_ns) for phase in decodes],
             [phase.in_cells(begin_ns) for phase in all_decodes],
-        ),
+        )
+        if sampled
+        else None,
+        prefill_left_out=prefill.left_out,
+        decode_left_out=decode.left_out,
     )
 
 

@@ -1,7 +1,7 @@
 """How are the requests of a log of any size held in memory?
 
 As objects one takes 2 KB, and a log of 1 GB has a million of them. Packed they are plain tuples of numbers and texts,
-marshalled and compressed in blocks: 60 to 100 bytes each. Few come back as a tuple of objects.
+marshalled and compressed in blocks: about 110 bytes each. Few come back as a tuple of objects.
 """
 
 import marshal

@@ -7,12 +7,13 @@ with the line that proves it; then the same tables as a run has; then every doub
 from collections.abc import Sequence
 from typing import Any, Final
 
-from agentload.report.terminal import Page, percent, seconds, segment_body
+from agentload.report.terminal import Page, percent, seconds, segment_body, shortened
 
 _MOST_SUSPECTS: Final = 5
 _MOST_STARTS: Final = 10
 _MOST_SETTINGS: Final = 60
 _MOST_GROUPS: Final = 10
+_NOT_TOLD: Final = "not told"  # the account's word for requests whose end the log has, and not its reason
 
 
 def render(found: dict[str, Any]) -> str:
@@ -25,7 +26,7 @@ def render(found: dict[str, Any]) -> str:
     _settings(page, found["settings"], several=len(found["starts"]) > 1)
     _requests(page, found["requests"])
     for segment in found["segments"]:
-        _segment(page, segment)
+        _segment(page, segment, log["format"])
     _events(page, found)
     for doubt in found["doubts"]:
         page.say(f"doubt ({doubt['code']}): {doubt['message']}. {doubt['advice'].rstrip('.')}.")
@@ -82,7 +83,7 @@ def _settings(page: Page, settings: Sequence[dict[str, Any]], *, several: bool) 
         f"Settings in force, each with the line that states it{further}",
         ("setting", "value", "proof", *(("start",) if several else ())),
         [
-            (one["name"], str(one["applied"]), f"line {one['line']}", *((str(one["boot"]),) if several else ()))
+            (one["name"], shortened(one["applied"]), f"line {one['line']}", *((str(one["boot"]),) if several else ()))
             for one in shown[:_MOST_SETTINGS]
         ],
     )
@@ -93,13 +94,18 @@ def _settings(page: Page, settings: Sequence[dict[str, Any]], *, several: bool) 
 def _requests(page: Page, requests: dict[str, Any]) -> None:
     if not requests["total"]:
         return
-    ends = [f"{name} {count:,}" for name, count in requests["finish"].items()]
+    ends = [f"{name} {count:,}" for name, count in requests["finish"].items() if name != _NOT_TOLD]
     ends += [f"no end in the log {requests['without_end']:,}"] if requests["without_end"] else []
+    silent = requests["finish"].get(_NOT_TOLD, 0)
     page.say(
         f"requests {requests['total']:,}: told apart by the log {requests['matched']:,}, ambiguous "
         f"{requests['ambiguous']:,} (the log alone was read, so nothing is said about who sent them)"
     )
-    page.say(f"  ended by: {', '.join(ends)}")
+    if ends:
+        page.say(f"  ended by: {', '.join(ends)}")
+    if silent:
+        rest = "the rest" if ends else "they"
+        page.say(f"  the log does not tell how {rest} ended: {silent:,}")
     for group in requests["groups"][:_MOST_GROUPS]:
         page.say(f"  ambiguous group {group['name']}, only its sums are sure: {', '.join(group['requests'])}")
     if len(requests["groups"]) > _MOST_GROUPS:
@@ -108,7 +114,7 @@ def _requests(page: Page, requests: dict[str, Any]) -> None:
         page.say(f"  outside every segment, and in no table below: {requests['outside_segments']:,}")
 
 
-def _segment(page: Page, segment: dict[str, Any]) -> None:
+def _segment(page: Page, segment: dict[str, Any], log_format: str) -> None:
     wall_ns = segment["whole"]["wall_ns"]
     page.gap()
     if segment["markers"]:
@@ -117,7 +123,7 @@ def _segment(page: Page, segment: dict[str, Any]) -> None:
     else:
         wall = "without times" if wall_ns is None else f"{seconds(wall_ns)} s from the first phase to the last"
         page.say(f"segment {segment['segment']} (no markers: all that the log has): {wall}")
-    segment_body(page, segment, by_log=True)
+    segment_body(page, segment, log_format)
 
 
 def _events(page: Page, found: dict[str, Any]) -> None:

@@ -16,21 +16,23 @@ _WIDTH: Final = 80
 _TABLES: Final = 1_000  # a table is as wide as its numbers: rich would shorten them without a word
 _COUNTED: Final = tuple(one.name for one in fields(Unknown))
 _NONE: Final = "-"  # the source did not say; never 0
+_LONGEST_VALUE: Final = 40  # characters of a setting's value: a model's path made lines of 140
 
 
 def render(found: dict[str, Any]) -> str:
     """Return the report of account.json's content as text."""
     page = Page()
     _head(page, found)
-    by_log = found["lines"]["format"] not in (None, "unknown")
+    log_format = None if found["lines"]["format"] == "unknown" else found["lines"]["format"]
+    running = found.get("running", False)
     for segment in found["segments"]:
-        _segment(page, segment, by_log=by_log)
+        _segment(page, segment, log_format, running=running)
     if found["agents"]:
         _agents(page, found["agents"])
     if found["work"] is not None:
         _work(page, found)
-    _proof(page, found, by_log=by_log)
-    if found["segments"]:
+    _proof(page, found, by_log=log_format is not None)
+    if not running and any(segment["whole"]["prefill_tok_s"] is not None for segment in found["segments"]):
         page.say(
             'to compare runs: prefill tok/s in row "all" (new prefill tokens / busy s); it holds for different amounts '
             "of work, but one run of each does not prove a difference"
@@ -87,37 +89,35 @@ def _head(page: Page, found: dict[str, Any]) -> None:
     simulated = "SIMULATED " if found["simulated"] else ""
     why = f": {found['why']}" if found["why"] else ""
     server, corpus = found["server"], found["corpus"]
-    page.say(f"{simulated}{found['run']}  {found['status']}{why}")
+    state = "started, still running" if found.get("running") else found["status"]
+    page.say(f"{simulated}{found['run']}  {state}{why}")
     page.say(f"server {server['kind']} {server.get('base_url') or ''} model {server.get('model') or _NONE}")
     page.say(f"corpus {corpus['name']} at {corpus['commit'][:12]}; sandbox {found['sandbox']}")
 
 
-def _segment(page: Page, segment: dict[str, Any], *, by_log: bool) -> None:
+def _segment(page: Page, segment: dict[str, Any], log_format: str | None, *, running: bool) -> None:
     whole = segment["whole"]
-    wall = (
-        "its end marker is missing"
-        if whole["wall_ns"] is None
-        else f"{seconds(whole['wall_ns'])} s between its markers"
-    )
+    missing = "it has not ended" if running else "its end marker is missing"
+    wall = missing if whole["wall_ns"] is None else f"{seconds(whole['wall_ns'])} s between its markers"
     page.gap()
     page.say(f"segment {segment['segment']}, condition {segment['condition']}: {wall}")
-    segment_body(page, segment, by_log=by_log)
+    segment_body(page, segment, log_format)
 
 
-def segment_body(page: Page, segment: dict[str, Any], *, by_log: bool) -> None:
-    """Add what a segment's account says, below its header; `by_log`: its tokens are counted by the server's log."""
+def segment_body(page: Page, segment: dict[str, Any], log_format: str | None) -> None:
+    """Add what a segment's account says, below its header; `log_format` None: no log of a server counted its tokens."""
     whole = segment["whole"]
     rows = [("all", whole), *segment["agents"].items()]
     if segment["no_agent"]:
         rows.append(("not ours", segment["no_agent"]))
     page.table(
-        f"Work, in tokens counted by {'the server log' if by_log else 'the answers: there is no log'}",
+        f"Work, in tokens counted by {'the answers: there is no log' if log_format is None else 'the server log'}",
         ("", "requests", "prompt", "= cached", "+ new prefill", "decoded", "without counts"),
         [
             (
                 name,
                 str(one["requests"]),
-                _n(one["prompt_tokens"]),
+                _n(one["prompt_tokens"]) + ("" if _adds_up(one) else "*"),
                 _n(one["cached_tokens"]),
                 _n(one["new_prefill_tokens"]),
                 _n(one["decoded_tokens"]),
@@ -126,6 +126,10 @@ def segment_body(page: Page, segment: dict[str, Any], *, by_log: bool) -> None:
             for name, one in rows
         ],
     )
+    if not all(_adds_up(one) for _, one in rows):
+        page.say(
+            "* not cached + new prefill: of some requests not all three are known, and a column adds up what is known"
+        )
     for phase, doing in (("prefill", "prefilling"), ("decode", "decoding")):
         page.table(
             f"{phase.capitalize()}: busy while any request is {doing}; summed counts each by itself",
@@ -136,13 +140,15 @@ def segment_body(page: Page, segment: dict[str, Any], *, by_log: bool) -> None:
                     seconds(one[f"{phase}_union_ns"]),
                     seconds(one[f"{phase}_sum_ns"]),
                     _f(one[f"{phase}_double_counting"], 2),
-                    _f(one[f"{phase}_tok_s"], 1),
+                    _f(one[f"{phase}_tok_s"], 1) + ("*" if _leaves_out(one, phase) else ""),
                     percent(one[f"{phase}_share"]),
                 )
                 for name, one in rows
             ],
         )
-    _overlap(page, segment)
+        _left_out(page, phase, rows)
+    _overlap(page, segment, log_format)
+    _first_tokens(page, segment.get("first_token"))
     if segment["server_cpu_s"] is not None:
         page.say(
             f"server process: {segment['server_cpu_s']:.1f} CPU-s; everything else on this machine: "
@@ -154,14 +160,62 @@ def segment_body(page: Page, segment: dict[str, Any], *, by_log: bool) -> None:
             page.say(f"at work across the segment's {what}: {', '.join(names)}")
 
 
-def _overlap(page: Page, segment: dict[str, Any]) -> None:
+def _adds_up(one: dict[str, Any]) -> bool:
+    parts = (one["prompt_tokens"], one["cached_tokens"], one["new_prefill_tokens"])
+    return None in parts or parts[0] == parts[1] + parts[2]
+
+
+def _leaves_out(one: dict[str, Any], phase: str) -> bool:
+    return one[f"{phase}_left_out"] > 0 and one[f"{phase}_tok_s"] is not None
+
+
+def _left_out(page: Page, phase: str, rows: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    parts = [
+        f"{name} leaves out {one[f'{phase}_left_out']} of {one['requests']}, {_n(one[f'{phase}_speed_tokens'])} tokens "
+        f"in {seconds(one[f'{phase}_speed_ns'])} s"
+        for name, one in rows
+        if _leaves_out(one, phase)
+    ]
+    if parts:
+        page.say(f"* of the requests whose tokens and times are both known: {'; '.join(parts)}")
+
+
+def _first_tokens(page: Page, found: dict[str, Any] | None) -> None:
+    if found is None or found["whole"] is None:
+        return
+    rows = [("all", found["whole"]), *found["agents"].items()]
+    page.table(
+        "Time to first token, by the client's clock: network, queue and prefill",
+        ("", "requests", "median s", "worst s", "worst request"),
+        [
+            (
+                name,
+                str(one["requests"]),
+                seconds(one["median_ns"], 2),
+                seconds(one["worst_ns"], 2),
+                one["worst_request"],
+            )
+            for name, one in rows
+            if one is not None
+        ],
+    )
+
+
+# Of both, a decode interval is wall time from a request's first token to its last, whoever had the model in between.
+_DECODE_WAITS: Final = {"llamacpp": "llama.cpp", "ds4": "ds4-server"}
+
+
+def _overlap(page: Page, segment: dict[str, Any], log_format: str | None) -> None:
     whole = segment["whole"]
     if len(segment["agents"]) + (segment["no_agent"] is not None) < 2 and not whole["overlap"]:
         return  # nobody else was there: 0, and what samples say of it is an artefact of their width
+    sampled = whole["sampled_overlap"]
     page.say(
-        f"overlap: {percent(whole['overlap'])} of the prefill time another request was decoding (looked at every 15 s "
-        f"it would seem {percent(whole['sampled_overlap'])})"
+        f"overlap: {percent(whole['overlap'])} of the prefill time another request was decoding"
+        + ("" if sampled is None else f" (looked at every 15 s it would seem {percent(sampled)})")
     )
+    if log_format in _DECODE_WAITS:
+        page.say(f"  decode intervals of {_DECODE_WAITS[log_format]} include waiting while another request prefills")
 
 
 def _contexts(page: Page, segment: dict[str, Any]) -> None:
@@ -222,10 +276,12 @@ def _agents(page: Page, agents: Sequence[dict[str, Any]]) -> None:
 def _work(page: Page, found: dict[str, Any]) -> None:
     work = found["work"]
     if found["status"] == "started":
+        running = found.get("running", False)
         page.say(
-            f"the run was killed, its agents' outcomes are not known: {work['requests']} requests "
-            f"({work['failed_requests']} failed, {work['cut_requests']} cut off at the end of an agent's time, "
-            f"{work['broken_off']} broken off), {work['tool_calls']} tool calls"
+            ("still running, so far: " if running else "the run was killed, its agents' outcomes are not known: ")
+            + f"{work['requests']} requests ({work['failed_requests']} failed, {work['cut_requests']} cut off at the "
+            f"end of an agent's time, {work['broken_off']} {'without an answer yet' if running else 'broken off'}), "
+            f"{work['tool_calls']} tool calls"
         )
         return
     parts = ("tool_calls", "answers", "failed_requests", "cut_requests", "broken_off")
@@ -238,6 +294,11 @@ def _work(page: Page, found: dict[str, Any]) -> None:
         + (f" + broken off {work['broken_off']}" if work["broken_off"] else "")
         + (f" + ended in a call instead of an answer {called}" if called else "")
     )
+    if work["calls_not_run"]:
+        page.say(
+            f"tool calls not run: {work['calls_not_run']} (further calls of one answer, or calls instead of the final "
+            "answer)"
+        )
 
 
 def _proof(page: Page, found: dict[str, Any], *, by_log: bool) -> None:
@@ -264,27 +325,34 @@ def _proof(page: Page, found: dict[str, Any], *, by_log: bool) -> None:
         parts = [
             f"{name.removesuffix('_tokens')} {one['log']:,} / {one['usage']:,} (remainder {one['remainder']:,})"
             for name, one in found["usage_check"].items()
+            if one["log"] is not None
         ]
-        page.say(f"tokens by log / by usage: {'; '.join(parts)}")
+        page.say(f"tokens by log / by usage: {'; '.join(parts) or 'no request has both'}")
     for one in found["settings"]:
         if one["verdict"] != "defaulted":
             page.say(
-                f"setting {one['name']}: requested {one['requested']}, in force {_or_none(one['applied'])}: "
+                f"setting {one['name']}: requested {shortened(one['requested'])}, in force "
+                f"{_NONE if one['applied'] is None else shortened(one['applied'])}: "
                 f"{one['verdict']}{' by ' + one['source'] if one['source'] else ''}"
             )
     if clock["error_ns"] is not None:
         page.say(f"log times stand on the client's clock within {clock['error_ns'] / 1e6:.1f} ms")
 
 
-def _or_none(value: object) -> str:
-    return _NONE if value is None else str(value)
+def shortened(value: object) -> str:
+    """A value as text of at most 40 characters: of a longer one, such as a path, the middle is left out."""
+    text = str(value)
+    if len(text) <= _LONGEST_VALUE:
+        return text
+    head = _LONGEST_VALUE // 3  # the end of a path says more than its beginning
+    return f"{text[:head]}...{text[head + 3 - _LONGEST_VALUE :]}"
 
 
 def _n(value: int | None) -> str:
     return _NONE if value is None else f"{value:,}"
 
 
-def seconds(value_ns: int | None, digits: int = 1) -> str:
+def seconds(value_ns: float | None, digits: int = 1) -> str:
     """Nanoseconds as seconds; a dash for None."""
     return _NONE if value_ns is None else f"{value_ns / 1e9:.{digits}f}"
 

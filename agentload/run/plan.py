@@ -6,7 +6,7 @@ from pathlib import Path
 from agentload.agents import corpora, tasks, workspace
 from agentload.agents.tasks import Task
 from agentload.errors import UsageError
-from agentload.registry import IndexSettings, default_cache_dir
+from agentload.registry import IndexSettings, default_cache_dir, is_cached
 from agentload.run.scenario import Scenario
 
 
@@ -20,7 +20,8 @@ def obtain_corpus(
     corpus = corpora.load(scenario.corpus)
     cache = default_cache_dir(env)
     if not workspace.is_imported(corpus, cache):
-        say(f"corpus: fetching {corpus.name} from the package index")
+        here = is_cached(corpus.pin(), cache)
+        say(f"corpus: importing {corpus.name}" if here else f"corpus: fetching {corpus.name} from the package index")
     return workspace.obtain(corpus, cache, IndexSettings.from_environment(env), say=say)
 
 

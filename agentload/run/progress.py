@@ -12,6 +12,7 @@ from typing import Final
 from agentload.core.ports import Clock
 
 PERIOD_S: Final = 20.0
+_EMBEDDED: Final = "with the embedded server three agents took 5 to 7 minutes on two cores"  # set-up included
 _SHOWN: Final = 6  # agents on a line; of more, how many are at what
 
 
@@ -20,11 +21,11 @@ class Look:
     """One agent as it is now."""
 
     name: str
-    state: str  # prefill/queued | decode | tool | ...; how it ended
+    state: str  # waiting for the first token | decode | tool | ...; how it ended
     starts_in_s: float | None = None  # None: it has started
     turn: int = 0  # requests so far, the one in flight included
     tool_calls: int = 0
-    context_tokens: int = 0
+    context_tokens: int = 0  # 0: not known before the first answer
 
 
 def line(elapsed_s: float, agents: Sequence[Look]) -> str:
@@ -33,6 +34,15 @@ def line(elapsed_s: float, agents: Sequence[Look]) -> str:
     if rest := Counter(_state(one) for one in agents[_SHOWN:]):
         parts.append(f"{rest.total()} more: {', '.join(f'{count} {state}' for state, count in rest.most_common())}")
     return f"{clock_time(elapsed_s):>6}  {' | '.join(parts)}"
+
+
+def bound(last_start_s: float, wall_s: float, *, embedded: bool) -> str:
+    """Say how long the agents take at most, and what was measured with the embedded server."""
+    likely = f"; {_EMBEDDED}" if embedded else ""
+    return (
+        f"the agents take at most {clock_time(last_start_s + wall_s)}: {clock_time(last_start_s)} until the last one "
+        f"starts, {clock_time(wall_s)} for its work (--wall){likely}"
+    )
 
 
 def clock_time(seconds: float) -> str:
@@ -60,7 +70,6 @@ def _state(one: Look) -> str:
 def _agent(one: Look) -> str:
     if one.starts_in_s is not None:
         return f"{one.name} starts in {one.starts_in_s:.0f} s"
-    return (
-        f"{one.name} {one.state}, turn {one.turn}, {one.tool_calls} call{'s' * (one.tool_calls != 1)}, "
-        f"{one.context_tokens / 1000:.1f}k"
-    )
+    context = f"{one.context_tokens / 1000:.1f}k" if one.context_tokens else "?"
+    calls = f"{one.tool_calls} call{'s' * (one.tool_calls != 1)}"
+    return f"{one.name} {one.state}, turn {one.turn}, {calls}, {context}"

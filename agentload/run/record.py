@@ -15,6 +15,7 @@ import psutil
 from agentload.agents import tasks, workspace
 from agentload.agents.outcome import Outcome
 from agentload.agents.tasks import Task
+from agentload.artifacts.alive import Hold
 from agentload.artifacts.rundir import Manifest, RunDir, Status
 from agentload.core.records import Doubt
 from agentload.errors import AgentloadError
@@ -46,6 +47,7 @@ class Record:
         self._say = say
         self._clock_facts = clock_facts
         self._reserve = run.path / ".reserve"
+        self._hold: Hold | None = None  # from the first manifest to the last one
         self.served: Served | None = None
         self.segments: list[dict[str, Any]] = []
         self.doubts: list[Doubt] = []
@@ -61,6 +63,7 @@ class Record:
         Raises:
             ArtifactError: the run directory cannot be written.
         """
+        self._hold = Hold(self.run.path)
         self._write("started", None, (), {"kind": self._scenario.server.kind})
         with suppress(OSError):  # without it a full disk costs the last manifest, and only that
             _set_aside(self._reserve, _ROOM_BYTES + _AGENT_ROOM_BYTES * self._scenario.agents)
@@ -88,6 +91,8 @@ class Record:
         with suppress(OSError):
             self._reserve.unlink(missing_ok=True)
         self._write(status, reason, agents, server)
+        if self._hold is not None:
+            self._hold.release()
 
     def _write(
         self, status: Status, reason: str | None, agents: Sequence[Mapping[str, Any]], server: dict[str, Any]

@@ -119,6 +119,7 @@ async def _run(
     server, why = choose(scenario.server, env)
     scenario = resolve(scenario.model_copy(update={"server": server}))
     check(server, env)
+    world: World = TwinWorld(scenario) if server.kind == "twin" else RealWorld(scenario)
     say(f"server: {why}")
     sandbox = await to_thread.run_sync(lambda: choose_sandbox(allow_unsafe=scenario.unsafe_no_sandbox))
     say(f"sandbox: {sandbox.describe()}")
@@ -137,7 +138,6 @@ async def _run(
         )
         for note in repository.notes:
             say(f"corpus: {note}")
-        world: World = TwinWorld(scenario) if scenario.server.kind == "twin" else RealWorld(scenario)
         clock = world.clock
         target = world.directory(out)
         opened(target)

@@ -20,6 +20,8 @@ SCHEMA: Final = "agentload.scenario/1"
 STANDARD_LIMITS: Final = AgentLimits()
 _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _PROMPT_TOKENS: Final = 1100  # of the system prompt, the tools and a task: 1,041 to 1,055 measured with SmolLM2
+_CALL_TOKENS: Final = 200  # of a short tool call and the least result that an agent is given (400 bytes)
+ANSWER_PART: Final = 8  # an answer whose limit nobody gave has at most this part of the context
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Positive = Annotated[int, Field(ge=1, le=10**12)]
@@ -183,7 +185,6 @@ def _twin(scenario: Scenario) -> Server:
     if scenario.protocol != "native":
         raise UsageError(f"protocol: the twin's model only makes native tool calls, got {scenario.protocol!r}")
     profile, model = server.profile or twin_settings.PROFILE, server.model or twin_settings.MODEL
-    twin_settings.check(profile, model)
     options = twin_settings.options(server.set or {})
     given = {name: getattr(options, name) for name in server.set or {}}
     return server.model_copy(update={"profile": profile, "model": model, "set": given, "boot": server.boot or 0})
@@ -193,13 +194,26 @@ def _limits(given: Limits | None, standard: Limits) -> Limits:
     """Fill up limits that were given in part; for the embedded server the others must still fit its small context.
 
     The least work never asks for more than the limits allow: else a limit of the user's would spoil every run.
+
+    Raises:
+        UsageError: the context has no room for the tool calls of the least work.
     """
-    limits = standard if given is None else standard.model_copy(update=given.model_dump(exclude_unset=True))
+    told = {} if given is None else given.model_dump(exclude_unset=True)
+    limits = standard.model_copy(update=told)
+    most = max(1, limits.context_tokens // ANSWER_PART)
+    answers = {name: min(getattr(limits, name), most) for name in ("answer_tokens", "final_tokens") if name not in told}
+    limits = limits.model_copy(update=answers)
     calls = min(limits.min_tool_calls, limits.tool_calls, limits.turns)
     growth = limits.min_growth_tokens
     if calls < limits.min_tool_calls:  # fewer calls make a context grow less
         growth = growth * calls // limits.min_tool_calls
     room = limits.context_tokens - limits.answer_tokens - limits.final_tokens - _PROMPT_TOKENS
+    if calls and room < calls * _CALL_TOKENS:
+        raise UsageError(
+            f"--context {limits.context_tokens}: leaves no room for {calls} tool call{'s' * (calls != 1)}: a first "
+            f"prompt takes about {_PROMPT_TOKENS:,} tokens, a call with its result {_CALL_TOKENS}, an answer up to "
+            f"{limits.answer_tokens:,} (--answer-tokens), the final one {limits.final_tokens:,} (--final-tokens)"
+        )
     return limits.model_copy(update={"min_tool_calls": calls, "min_growth_tokens": min(growth, max(0, room))})
 
 

@@ -316,6 +316,17 @@ async def while_it_runs(served: Served) -> AsyncIterator[None]:
         )
 
 
+async def time_to_die(served: Served) -> None:
+    """Wait, inside `while_it_runs`, for the end of a server of ours that has just broken its connections, if it ends.
+
+    Linux closes a killed process' files last opened first: its connections break before its listener is gone, and its
+    parent is told after that. Measured on an idle machine: 36 of 150 killed servers still took a connection after the
+    others had broken, for up to 3 ms.
+    """
+    if served.process is not None:
+        await anyio.sleep(_DYING_S)
+
+
 async def _listens(base_url: str) -> bool:
     parts = urlsplit(base_url)
     with anyio.move_on_after(_DYING_S):  # busy, but there

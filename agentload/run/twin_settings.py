@@ -1,4 +1,7 @@
-"""With what is a server simulated, as a scenario says it, and is that something the twin knows?"""
+"""With which options is a server simulated, as a scenario says it, and are they ones that the twin has?
+
+Quick to import, as a scenario must be: whether there is such a profile or model is looked at when the run begins.
+"""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -7,8 +10,6 @@ from typing import Final
 from pydantic import ValidationError
 
 from agentload.errors import UsageError
-from agentload.twin.face import MODELS
-from agentload.twin.machine import machine
 from agentload.twin.options import Options
 
 PROFILE: Final = "m3-ultra"
@@ -35,18 +36,6 @@ def options(given: Mapping[str, Value]) -> Options:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise UsageError(f"server.set: {where}: {first['msg']}, got {first['input']!r:.60}") from error
-
-
-def check(profile_name: str, model: str) -> None:
-    """Refuse a profile or a model that is not there.
-
-    Raises:
-        UsageError: it is none of those named.
-        InputError: the profile is a file that cannot be read, or holds none.
-    """
-    machine(profile_name)
-    if model not in MODELS:
-        raise UsageError(f"--model: the simulated server has {', '.join(MODELS)}, got {model!r}")
 
 
 def argv(given: Mapping[str, Value]) -> list[str]:

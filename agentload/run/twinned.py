@@ -14,11 +14,12 @@ from typing import Final
 
 import anyio
 
+from agentload.analysis.truth import TRUTH
 from agentload.artifacts import rundir
 from agentload.artifacts.jsonlines import dumps
 from agentload.artifacts.rundir import RunDir
 from agentload.core.ports import Clock, Tool
-from agentload.errors import ArtifactError
+from agentload.errors import ArtifactError, UsageError
 from agentload.run import twin_settings
 from agentload.run.logwatch import LogWatch
 from agentload.run.scenario import Scenario
@@ -37,7 +38,6 @@ READY_NS: Final = 1_000_000_000  # so long after it agents may come
 # What an agent needs to come from the marker to its first request. The log tells durations to a millisecond: without it
 # the first prefill would seem to begin before the segment.
 _START_NS: Final = 5_000_000
-TRUTH: Final = "truth.jsonl"  # in the run directory
 
 
 class TwinLog:
@@ -117,10 +117,18 @@ class TwinWorld:
     progress_slower = 15  # five minutes of virtual time, which pass in a second or two
 
     def __init__(self, scenario: Scenario) -> None:
-        """`scenario` is resolved."""
+        """`scenario` is resolved.
+
+        Raises:
+            UsageError: there is no such profile or model.
+            InputError: the profile is a file that cannot be read, or holds none.
+        """
         self._scenario = scenario
-        assert scenario.server.profile is not None
-        self._profile = machine(scenario.server.profile)
+        profile, self._model = scenario.server.profile, scenario.server.model
+        if self._model not in MODELS:
+            raise UsageError(f"--model: the simulated server has {', '.join(MODELS)}, got {self._model!r}")
+        assert profile is not None
+        self._profile = machine(profile)
         self._clock = VirtualClock(EPOCH_NS)
 
     @property
@@ -145,20 +153,19 @@ class TwinWorld:
         """See `World`."""
         scenario, run, clock = self._scenario, session.run, self._clock
         server = scenario.server
-        assert server.model is not None
         given, boot = server.set or {}, server.boot or 0
         options = twin_settings.options(given)
         first = truth.header(options, self._profile.name, scenario.seed, boot)
         log = TwinLog(run.server_log, run.server_times, run.path / TRUTH, first, clock)
         try:
             simulated = Server(options, self._profile, seed=scenario.seed, boot=boot, start_ns=clock.now_ns())
-            face = Face(simulated, MODELS[server.model], seed=scenario.seed, boot=boot, out=log.take)
+            face = Face(simulated, MODELS[self._model], seed=scenario.seed, boot=boot, out=log.take)
             clock.advance(face, clock.now_ns() + READY_NS)
             served = Served(
                 "twin",
                 why,
                 f"simulated:{self._profile.name}",
-                server.model,
+                self._model,
                 "",
                 argv=twin_settings.argv(given),
                 owned=log,
@@ -166,7 +173,7 @@ class TwinWorld:
                 simulated={"profile": self._profile.name, "options": options.model_dump(), "boot": boot},
             )
             async with _driven(clock, face):
-                yield served, TwinTransport(face, clock, model=server.model, seed=scenario.seed)
+                yield served, TwinTransport(face, clock, model=self._model, seed=scenario.seed)
             face.shutdown(clock.now_ns())
             while (due := face.next_ns()) is not None:
                 face.advance(due)

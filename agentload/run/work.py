@@ -12,8 +12,9 @@ from anyio import to_thread
 
 from agentload.agents import workspace
 from agentload.agents.actions import Actions, JsonActions, NativeActions
+from agentload.agents.chat import BROKEN, CONNECTION_FAILED
 from agentload.agents.loop import Agent
-from agentload.agents.outcome import Doing, Sampling
+from agentload.agents.outcome import Doing, End, Outcome, Sampling
 from agentload.agents.sandbox import Place, Shell
 from agentload.agents.tasks import Task
 from agentload.agents.tools.bash import BashTool
@@ -30,7 +31,7 @@ from agentload.run.interrupt import Interruption
 from agentload.run.plan import paths_of
 from agentload.run.record import Record, agent_fields
 from agentload.run.scenario import Scenario
-from agentload.run.serving import Served, Session, must_run, wait_for_open_requests, while_it_runs
+from agentload.run.serving import Served, Session, must_run, time_to_die, wait_for_open_requests, while_it_runs
 from agentload.run.waiting import said_if_slow
 from agentload.run.world import Line, World
 from agentload.servers.sampler import sampled
@@ -137,11 +138,8 @@ class Work:
         for index, one in enumerate(self._work):
             after = f"{index * scenario.stagger_s:g} s after the begin marker"
             say(f"agent {one.agent.name} starts {after}: {one.task.id}, {one.task.title}")
-        last_s, wall_s = (scenario.agents - 1) * scenario.stagger_s, scenario.limits.wall_s
-        say(
-            f"the agents take at most {progress.clock_time(last_s + wall_s)}: {progress.clock_time(last_s)} until the "
-            f"last one starts, {progress.clock_time(wall_s)} for its work (--wall)"
-        )
+        last_s = (scenario.agents - 1) * scenario.stagger_s
+        say(progress.bound(last_s, scenario.limits.wall_s, embedded=scenario.server.kind == "embedded"))
 
     async def measure(self, served: Served, transport: Line) -> None:
         """Let the agents work between the two markers."""
@@ -165,6 +163,8 @@ class Work:
                 async with anyio.create_task_group() as group:
                     for index, one in enumerate(self._work):
                         group.start_soon(self._one, index, one, served)
+                if any(_lost_the_server(agent.outcome) for agent in self.agents):
+                    await time_to_die(served)
                 reporting.cancel_scope.cancel()
         finally:
             try:
@@ -181,7 +181,9 @@ class Work:
             agent, outcome = one.agent, one.agent.outcome
             state = agent.doing.value
             if agent.doing is Doing.REQUEST:
-                state = "decode" if agent.request and transport.decodes(agent.request) else "prefill/queued"
+                state = (
+                    "decode" if agent.request and transport.decodes(agent.request) else "waiting for the first token"
+                )
             elif agent.doing is Doing.DONE:
                 state = outcome.end.value
             left_s = None if one.started_ns is not None else max(0.0, (one.planned_ns - now_ns) / 1e9)
@@ -259,3 +261,9 @@ class Work:
                 doubt = await wait_for_open_requests(served, session.clock)
         if doubt is not None:
             self._record.doubt(doubt)
+
+
+def _lost_the_server(outcome: Outcome) -> bool:
+    """Whether an agent ended since its connections broke."""
+    lost = any(words in (outcome.why or "") for words in (CONNECTION_FAILED, BROKEN))
+    return lost and outcome.end in (End.FAILED, End.NO_ANSWER)

@@ -139,6 +139,12 @@ def test_the_best_sandbox_is_chosen_by_trying_it() -> None:
     assert choose().describe().startswith(best)
 
 
+@pytest.mark.skipif(not BWRAP or os.geteuid() != 0, reason="says why root gets the other one where there is bubblewrap")
+def test_root_is_told_why_bubblewrap_is_not_the_first() -> None:
+    assert "bubblewrap is there, but under it a command of root's" in choose().describe()
+    assert "bubblewrap" not in prove(Namespaces()).describe()
+
+
 def test_every_sandbox_that_is_offered_here_holds() -> None:
     assert [type(prove(offered)) for offered in available()] == [type(offered) for offered in available()]
 

@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 from agentload.analysis import account as accounts
 from agentload.analysis import sections
 from agentload.artifacts import rundir, schemas
+from agentload.artifacts.alive import Hold
 from agentload.artifacts.jsonlines import JsonLinesWriter
 from agentload.artifacts.rundir import EventLog, RunDir, Status
 from agentload.cli import app
 from agentload.core import markers
 from agentload.core.attribution import Attribution
-from agentload.core.records import Match, Segment
+from agentload.core.records import Match, Segment, Source
 from agentload.errors import ArtifactError, InputError
 from agentload.report import terminal
 from tests import bound_by_modes
@@ -133,6 +134,138 @@ def test_a_killed_run_counts_its_events_and_leaves_null_what_only_an_outcome_tel
         **dict.fromkeys(("answers", "nudges", "calls_not_run", "failed_calls", "repeated_calls")),
     }
     assert found["segments"][0]["whole"]["wall_ns"] is None
+
+
+def live(tmp_path: Path) -> RunDir:
+    """A run one of whose requests is under way, while a line is being written."""
+    run = make(tmp_path, status="started", agents=())
+    events(run, answered(), ("request_sent", 1200 * MS, {"request": "a0-r4", "agent": "a0", "turn": 4}))
+    with run.events_path.open("ab") as file:
+        file.write(b'{"event":"reque')
+    mark(run, ("begin", 0))
+    return run
+
+
+def test_a_run_whose_writer_lives_is_still_running_and_not_killed(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    hold = Hold(run.path)
+    found = accounts.account(run.path)
+    hold.release()
+    assert (found["status"], found["running"]) == ("started", True)
+    assert doubts(found) == ["no-server-log", "still-running"]  # no torn event, no missing end marker
+    said = " ".join(terminal.render(found).split())
+    assert said.startswith(f"{run.name} started, still running server")
+    assert "still running, so far: 2 requests (0 failed, 0 cut off at the end of an agent's time, 1 without an" in said
+    assert "segment s1, condition c: it has not ended" in said
+    assert "killed" not in said
+    assert "to compare runs" not in said
+    assert accounts.exit_code(found) == 1
+
+
+def test_a_run_whose_writer_died_was_killed(tmp_path: Path) -> None:
+    found = accounts.account(live(tmp_path).path)
+    assert (found["status"], found["running"]) == ("started", False)
+    assert doubts(found) == ["torn-events", "no-server-log", "segment-without-end"]
+    assert "the run was killed, its agents' outcomes are not known: 2 requests" in terminal.render(found)
+
+
+def test_an_account_made_while_the_run_was_at_work_is_made_anew(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    hold = Hold(run.path)
+    accounts.account(run.path)
+    hold.release()
+    run.write_manifest(run.read_manifest().model_copy(update={"status": "cancelled", "why": "stopped"}))
+    found = accounts.load(run.path)
+    assert (found["status"], found["running"]) == ("cancelled", False)
+    (run.derived / "account.json").write_bytes(
+        (run.derived / "account.json").read_bytes().replace(b'"why": "stopped"', b'"why": "kept"')
+    )
+    assert accounts.load(run.path)["why"] == "kept"  # that of a run that has ended is read, not made
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_the_log_of_a_server_that_was_there_before_comes_with_the_runs_end(running: bool, tmp_path: Path) -> None:
+    run = live(tmp_path)
+    scenario = {"limits": {}, "server": {"log": "/var/log/server.log"}}
+    run.write_manifest(run.read_manifest().model_copy(update={"scenario": scenario}))
+    hold = Hold(run.path)
+    if not running:
+        hold.release()
+    found = accounts.account(run.path)
+    hold.release()
+    (doubt,) = (one for one in found["doubts"] if one["code"] == "no-server-log")
+    assert doubt["message"].startswith("server.log is copied at the run's end, which has not come")
+    said = "wait for the end" if running else "read the server's own log: agentload account /var/log/server.log"
+    assert doubt["advice"] == said
+
+
+def test_without_a_log_there_is_nothing_to_hold_the_usage_against(tmp_path: Path) -> None:
+    """Usage was compared with itself, and agreed."""
+    run = make(tmp_path)
+    events(run, answered())
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    check = accounts.account(run.path)["usage_check"]
+    usage = done(WHOLE)[2]["usage"]
+    assert check["prompt_tokens"] == {
+        "requests": 0,
+        "log": None,
+        "usage": usage["prompt_tokens"],
+        "remainder": None,
+        "differing_requests": None,
+    }
+
+
+def test_only_counts_that_the_log_has_are_held_against_the_answers() -> None:
+    logged = request(
+        label="slot 0 task 1", prompt_tokens=100, cached_tokens=40, decoded_tokens=9, cached_source=Source.LOG,
+        usage_prompt_tokens=98, usage_cached_tokens=40, usage_completion_tokens=9,
+    )  # fmt: skip
+    by_timings = request(
+        label="slot 0 task 2", prompt_tokens=50, cached_tokens=20, decoded_tokens=7, cached_source=Source.USAGE,
+        usage_prompt_tokens=50, usage_cached_tokens=20, usage_completion_tokens=8,
+    )  # fmt: skip
+    lost = request(prompt_tokens=10, usage_prompt_tokens=10, decoded_tokens=1, usage_completion_tokens=1)
+    check = sections.usage_check([logged, by_timings, lost])
+    assert list(check["prompt_tokens"].values()) == [1, 100, 98, 2, 1]
+    assert list(check["cached_tokens"].values()) == [1, 40, 40, 0, 0]
+    assert list(check["decoded_tokens"].values()) == [2, 16, 17, -1, 1]
+
+
+def test_the_time_to_first_token_is_told_of_all_and_of_each_agent(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())  # sent at 100 ms, first token at 600 ms
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    (segment,) = accounts.account(run.path)["segments"]
+    waited = {"requests": 1, "median_ns": 500 * MS, "worst_ns": 500 * MS, "worst_request": "a0-r3"}
+    assert segment["first_token"] == {"whole": waited, "agents": {"a0": waited}}
+
+
+def test_a_machine_that_others_kept_busy_is_doubted(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    run.write_manifest(run.read_manifest().model_copy(update={"host": {"cores": 4}}))
+
+    def sample(where: str, t_ms: int, cpu_s: float, host_busy_s: float) -> tuple[str, int, dict[str, Any]]:
+        used = {"cpu_s": cpu_s, "rss_bytes": 1, "processes": 1, "host_busy_s": host_busy_s, "host_free_bytes": 1}
+        return "sample", t_ms * MS, {"where": where, **used}
+
+    # 2 s on 4 cores are 8 CPU-s; the machine was busy for 5 of them, 2 by the server: others 3, 37.5 %.
+    events(run, sample("begin", 0, 10.0, 100.0), answered(), sample("end", 2000, 12.0, 105.0))
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    found = accounts.account(run.path)
+    assert (found["segments"][0]["host_other_cpu_s"], found["segments"][0]["sampled_ns"]) == (3.0, 2000 * MS)
+    (doubt,) = (one for one in found["doubts"] if one["code"] == "busy-machine")
+    assert "used 3.0 CPU-s in 2.0 s on 4 cores, 38 % of" in doubt["message"]
+
+
+def test_a_server_without_usage_is_doubted_and_gives_no_number_to_compare(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    kind, at, fields = answered()
+    events(run, (kind, at, {**fields, "usage": None, "timings": None}))
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    found = accounts.account(run.path)
+    assert doubts(found) == ["no-server-log", "no-usage"]
+    assert found["usage_check"]["prompt_tokens"]["usage"] is None
+    assert "to compare runs" not in terminal.render(found)
 
 
 def test_a_request_broken_off_is_not_taken_for_one_that_ended_in_a_call(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from agentload.analysis import checks
 from agentload.analysis.evidence import Evidence
-from agentload.core.records import LineCount, LogFacts, Marker, Proof, Source, Timeline
-from tests.analysis.test_evidence import MANIFEST
+from agentload.core.records import LineCount, LogFacts, Marker, Proof, ServerTimings, Source, Timeline, Usage
+from tests.analysis.test_evidence import FAILED, MANIFEST
+from tests.analysis.test_evidence import WHOLE as ANSWER
 from tests.analysis.test_tables import request
 
 WHOLE = request(
@@ -71,3 +72,71 @@ def test_markers_that_were_written_into_the_log_and_are_not_there_are_said() -> 
 
 def facts(*markers: Marker) -> LogFacts:
     return LogFacts("llamacpp", Timeline.UNIX, 1, 1, 0, LineCount(0, 0, 0), (), (), (), markers)
+
+
+SILENT = replace(ANSWER, usage=None, timings=None)
+
+
+def test_answers_without_usage_are_said_with_what_is_then_not_known() -> None:
+    (doubt,) = checks.without_usage((SILENT, SILENT, FAILED), by_log=False)
+    assert doubt.code == "no-usage"
+    assert doubt.message == ("the server sent no usage with 2 answers: growth of context and tokens cannot be told")
+    assert "stream_options.include_usage" in doubt.advice
+    (doubt,) = checks.without_usage((SILENT,), by_log=True)  # the log counts the tokens
+    assert doubt.message == "the server sent no usage with 1 answer: growth of context cannot be told"
+    timed = replace(SILENT, timings=ServerTimings(0, 10, 1.0, 5, 1.0))
+    (doubt,) = checks.without_usage((timed,), by_log=False)  # and so do the answer's timings
+    assert doubt.message == "the server sent no usage with 1 answer: growth of context cannot be told"
+
+
+def test_of_some_answers_without_usage_it_is_said_how_many() -> None:
+    whole = replace(ANSWER, usage=Usage(100, 10))
+    (doubt,) = checks.without_usage((whole, SILENT, whole), by_log=True)
+    assert doubt.message == "the server sent no usage with 1 of 3 answers: growth of context cannot be told in full"
+    assert checks.without_usage((whole, replace(FAILED, usage=None)), by_log=False) == []
+    assert checks.without_usage((), by_log=False) == []
+
+
+def left_out(**changed: object) -> dict[str, object]:
+    whole = {
+        "requests": 10,
+        "prefill_left_out": 0,
+        "prefill_tok_s": 100.0,
+        "decode_left_out": 3,
+        "decode_tok_s": 12.9,
+        "decode_speed_tokens": 100,
+        "decode_speed_ns": 7_750_000_000,
+    }
+    return {"segment": "s1", "whole": whole | changed}
+
+
+def test_a_speed_that_leaves_requests_out_is_said_with_what_it_is_made_of() -> None:
+    (doubt,) = checks.rates_left_out([left_out()])
+    assert doubt.code == "rates-leave-out"
+    assert doubt.message == (
+        "segment s1: decode tok/s leaves out 3 of 10 requests (it is 100 tokens in 7.8 s): of those either tokens or "
+        "times are not known"
+    )
+    assert checks.rates_left_out([left_out(decode_left_out=0)]) == []
+    assert checks.rates_left_out([left_out(decode_tok_s=None)]) == []  # then there is no speed to be mistaken for one
+
+
+@pytest.mark.parametrize(
+    ("others_s", "cores", "doubted"),
+    [(50.0, 2, False), (50.1, 2, True), (50.1, 3, False), (None, 2, False), (99.0, None, False)],
+)
+def test_a_machine_of_which_others_use_more_than_a_quarter_is_doubted(
+    others_s: float | None, cores: int | None, *, doubted: bool
+) -> None:
+    sampled_ns = None if others_s is None else 100_000_000_000  # 2 cores: 200 CPU-s, of which a quarter is 50
+    doubts = checks.busy_machine([{"segment": "s1", "host_other_cpu_s": others_s, "sampled_ns": sampled_ns}], cores)
+    assert [one.code for one in doubts] == (["busy-machine"] if doubted else [])
+
+
+def test_a_busy_machine_is_said_in_numbers() -> None:
+    part = {"segment": "s1", "host_other_cpu_s": 150.0, "sampled_ns": 100_000_000_000}
+    (doubt,) = checks.busy_machine([part], 2)
+    assert doubt.message == (
+        "segment s1: everything but the server's process (the agents' commands included) used 150.0 CPU-s in 100.0 s "
+        "on 2 cores, 75 % of this machine's CPU time"
+    )

@@ -125,27 +125,52 @@ def test_one_agent_alone_tells_nothing_of_others_and_the_base_is_kept(tmp_path: 
     assert not {one.name for one in found.fitted} & set(FITTED_STEPS)
 
 
+def by_profile(position: int, tokens: int, times: float) -> float:
+    """What a call takes by the published costs, ms, on a machine `times` as slow."""
+    curve = {128: 3.22, 512: 2.67, 1024: 2.18}
+    return times * tokens * (curve[tokens] + 1e-5 * (position + tokens / 2 - 11_000))
+
+
 def test_context_is_not_fitted_where_all_calls_have_the_same() -> None:
-    calls = [Call(50_000 + at, 512, 0, 512 * 2.5) for at in range(20)]
+    calls = [Call(50_000 + at, tokens, 0, tokens * 2.5) for at in range(20) for tokens in (512, 1024)]
     found = fit.of_costs(CostLines(calls=calls), TRUE, "mine", "by hand")
     assert any(one.startswith("prefill.context_ms_per_token2") for one in found.kept)
-    made = found.profile.prefill  # the base's scale is 1
-    assert made.context_ms_per_token2.value == TRUE.prefill.context_ms_per_token2.value
+    assert found.profile.prefill.context_ms_per_token2.value == TRUE.prefill.context_ms_per_token2.value
     new = Costs(found.profile, 0, 0, noise=False)
     assert new.engine_call_ns(50_010, 512, 0) == pytest.approx(512 * 2.5e6, rel=1e-3)
 
 
-def test_steps_that_cannot_be_told_from_the_calls_after_them_are_not_fitted() -> None:
-    """Every call has the same size and one decoding request before it: only their sum is known."""
-    calls = [Call(at * 5000, 128, 1, 128 * 3.0 + 141.0) for at in range(20)]
+def test_a_context_that_would_make_calls_cheaper_is_not_believed() -> None:
+    calls = [
+        Call(position, tokens, 0, by_profile(0, tokens, 1.0) - position * 1e-4)
+        for tokens in (512, 1024)
+        for position in range(0, 100_000, 10_000)
+    ]
     found = fit.of_costs(CostLines(calls=calls), TRUE, "mine", "by hand")
-    assert (
-        "decode.after_quantum_s, decode.after_quantum_row_s: they cannot be told from the calls that follow"
-        in found.kept
-    )
-    assert found.profile.decode.after_quantum_s == TRUE.decode.after_quantum_s  # 0.127 + 0.014 = 0.141 s
-    curve = found.profile.prefill.per_token_ms
-    assert curve.value[curve.at_tokens.index(128)] == pytest.approx(3.0, rel=1e-6)
+    assert found.profile.prefill.context_ms_per_token2.value == TRUE.prefill.context_ms_per_token2.value
+
+
+def test_calls_of_one_size_tell_how_much_slower_than_the_base_the_machine_is() -> None:
+    calls = [Call(at * 5000, 512, 0, by_profile(at * 5000, 512, 1.25)) for at in range(20)]
+    found = fit.of_costs(CostLines(calls=calls), TRUE, "mine", "by hand")
+    assert found.profile.prefill.scale.value == pytest.approx(1.25)
+    assert found.profile.prefill.per_token_ms == TRUE.prefill.per_token_ms
+    assert any("too few for a curve" in one for one in found.kept)
+
+
+def test_steps_that_cannot_be_told_from_the_calls_after_them_are_not_fitted() -> None:
+    """Every call has one decoding request before it: the step, 0.127 + 0.014 s, is taken from the base."""
+    calls = [
+        Call(at * 5000, tokens, 1, by_profile(at * 5000, tokens, 1.1) + 141.0)
+        for at in range(20)
+        for tokens in (128, 512)
+    ]
+    found = fit.of_costs(CostLines(calls=calls), TRUE, "mine", "by hand")
+    kept = "decode.after_quantum_s, decode.after_quantum_row_s: they cannot be told from the calls that follow"
+    assert kept in found.kept
+    assert found.profile.decode.after_quantum_s == TRUE.decode.after_quantum_s
+    new = Costs(found.profile, 0, 0, noise=False)
+    assert new.engine_call_ns(50_000, 128, 0) == pytest.approx(1e6 * by_profile(50_000, 128, 1.1), rel=1e-6)
 
 
 def test_too_few_calls_leave_prefill_as_it_was() -> None:

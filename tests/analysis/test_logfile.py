@@ -151,6 +151,9 @@ def test_a_server_that_does_not_say_why_a_request_ended_is_not_taken_for_one_tha
     found = logfile.read_file(LLAMA).found
     # By its client: 2 cancelled, 1 refused, the other 10 came to their end, and the log does not say which.
     assert found["requests"]["finish"] == {"cancelled": 2, "error": 1, "not told": 10}
+    text = logfile_terminal.render(found)
+    assert "  ended by: cancelled 2, error 1" in text
+    assert "  the log does not tell how the rest ended: 10\n" in text
     assert found["requests"]["without_end"] == 0
 
 

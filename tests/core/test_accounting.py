@@ -114,6 +114,23 @@ def test_a_prefill_that_ends_on_a_cells_edge_is_not_in_the_next_cell() -> None:
     assert total(requests, SEGMENT).sampled_overlap == 0
 
 
+@pytest.mark.parametrize(("wall_s", "sampled"), [(45, None), (45.001, 1.0)])
+def test_fewer_than_four_cells_of_15_seconds_say_nothing(wall_s: float, sampled: float | None) -> None:
+    """A segment of 8.8 s, one cell, said 100 % where the true part was far less."""
+    short = dataclasses.replace(SEGMENT, end_ns=T0 + int(wall_s * S))
+    requests = [a_request("q0", (0, 4)), a_request("q1", None, (3, 8))]
+    whole = total(requests, short)
+    assert whole.overlap == pytest.approx(1 / 4)
+    assert whole.sampled_overlap == sampled
+
+
+@pytest.mark.parametrize(("last_s", "sampled"), [(45, None), (46, 1.0)])
+def test_without_an_end_marker_the_cells_reach_to_the_last_phase(last_s: float, sampled: float | None) -> None:
+    open_end = dataclasses.replace(SEGMENT, end_ns=None)
+    requests = [a_request("q0", (0, 4)), a_request("q1", None, (3, last_s))]
+    assert total(requests, open_end).sampled_overlap == sampled
+
+
 # ---- a request never overlaps with itself --------------------------------------------------------------------------
 
 
@@ -230,6 +247,19 @@ def test_only_client_only_requests_give_no_times_speeds_or_shares() -> None:
     assert (whole.prefill_share, whole.decode_share) == (None, None)
     assert (whole.prefill_double_counting, whole.decode_double_counting) == (None, None)
     assert (whole.overlap, whole.sampled_overlap) == (None, None)
+
+
+def test_a_request_with_half_of_what_a_speed_needs_is_counted_as_left_out_of_it() -> None:
+    requests = [
+        a_request("q0", (0, 10), (10, 20), new_prefill_tokens=1_000, decoded_tokens=100),
+        a_request("q1", None, (20, 60), new_prefill_tokens=500),  # tokens without times, times without tokens
+        a_request("q2", None, None, new_prefill_tokens=0),  # no tokens need no time
+        a_request("q3"),  # nothing known: neither sum nor union has it
+    ]
+    whole = total(requests, SEGMENT)
+    assert (whole.prefill_left_out, whole.decode_left_out) == (1, 1)
+    assert (whole.decode_tok_s, whole.decode_speed_tokens, whole.decode_speed_ns) == (10.0, 100, 10 * S)
+    assert (whole.decoded_tokens, whole.decode_union_ns) == (100, 50 * S)
 
 
 def test_tokens_without_times_and_times_without_tokens_stay_out_of_the_speed() -> None:

@@ -56,6 +56,92 @@ def test_one_agent_alone_has_no_overlap_to_show(found: dict[str, Any]) -> None:
     assert "(looked at every 15 s it would seem 100.0 %)" in text
 
 
+def test_an_overlap_that_was_not_sampled_is_told_without_samples(found: dict[str, Any]) -> None:
+    found["segments"][0]["whole"] |= {"overlap": 0.12, "sampled_overlap": None}
+    text = prose(terminal.render(found))
+    assert "overlap: 12.0 % of the prefill time another request was decoding" in text
+    assert "every 15 s" not in text
+
+
+@pytest.mark.parametrize(
+    ("log_format", "server"), [("llamacpp", "llama.cpp"), ("ds4", "ds4-server"), ("vllm", None), (None, None)]
+)
+def test_what_a_servers_decode_intervals_hold_is_said_beside_the_overlap(
+    found: dict[str, Any], log_format: str | None, server: str | None
+) -> None:
+    found["lines"] = {"format": log_format, "total": 0, "understood": 0, "ignored": 0, "markers": 0, "unknown": 0}
+    said = f"decode intervals of {server} include waiting while another request prefills"
+    assert "decode intervals" not in terminal.render(found)  # no overlap is shown
+    found["segments"][0]["whole"] |= {"overlap": 0.12}
+    text = prose(terminal.render(found))
+    assert (said in text) is (server is not None)
+
+
+def test_a_speed_that_leaves_requests_out_is_marked_and_explained(found: dict[str, Any]) -> None:
+    found["segments"][0]["whole"] |= {
+        "requests": 3,
+        "decode_left_out": 2,
+        "decode_speed_tokens": 50,
+        "decode_speed_ns": 500_000_000,
+        "decode_union_ns": 9_000_000_000,
+    }
+    text = terminal.render(found)
+    assert next(line.split() for line in text.splitlines() if "100.0*" in line)[:2] == ["all", "9.0"]
+    assert "* of the requests whose tokens and times are both known: all leaves out 2 of 3, 50 tokens in 0.5 s" in (
+        prose(text)
+    )
+    found["segments"][0]["whole"]["decode_tok_s"] = None
+    assert "both known" not in prose(terminal.render(found))
+
+
+def test_a_prompt_that_is_not_cached_and_new_is_marked_and_explained(found: dict[str, Any]) -> None:
+    assert "*" not in terminal.render(found)  # 1,000 = 900 + 100
+    found["segments"][0]["whole"]["prompt_tokens"] = 1_700
+    text = terminal.render(found)
+    assert next(line.split() for line in text.splitlines() if line.startswith("all "))[2] == "1,700*"
+    assert "* not cached + new prefill: of some requests not all three are known" in prose(text)
+
+
+def test_the_time_to_first_token_is_shown_of_all_and_of_each_agent(found: dict[str, Any]) -> None:
+    found["segments"][0]["first_token"] = {
+        "whole": {"requests": 4, "median_ns": 1_250_000_000, "worst_ns": 8_000_000_000, "worst_request": "a1-r0"},
+        "agents": {"a0": None},
+    }
+    lines = terminal.render(found).splitlines()
+    at = lines.index("Time to first token, by the client's clock: network, queue and prefill")
+    assert lines[at + 2].split() == ["all", "4", "1.25", "8.00", "a1-r0"]
+    assert not lines[at + 3].startswith("a0")
+    del found["segments"][0]["first_token"]  # an account of an earlier version has none
+    assert "first token" not in terminal.render(found)
+
+
+def test_tool_calls_that_were_not_run_are_said_when_there_are_some(found: dict[str, Any]) -> None:
+    assert "not run" not in terminal.render(found)
+    found["work"]["calls_not_run"] = 3
+    assert "tool calls not run: 3 (further calls of one answer, or calls instead of the final answer)" in (
+        prose(terminal.render(found))
+    )
+
+
+def test_a_long_value_of_a_setting_loses_its_middle(found: dict[str, Any]) -> None:
+    path = "/home/someone/models/quantized/2026/a-model-of-some-size-Q4_K_M.gguf"
+    short = terminal.shortened(path)
+    assert short == path[:13] + "..." + path[-24:]
+    assert (terminal.shortened("x" * 40), terminal.shortened(4096)) == ("x" * 40, "4096")
+    found["settings"] = [
+        {"name": "model", "requested": path, "applied": path, "source": "argv", "verdict": "applied"},
+        {"name": "n_ctx", "requested": 8192, "applied": None, "source": "", "verdict": "unproven"},
+    ]
+    text = prose(terminal.render(found))
+    assert f"setting model: requested {short}, in force {short}: applied by argv" in text
+    assert "setting n_ctx: requested 8192, in force -: unproven" in text
+
+
+def test_counts_of_the_log_that_no_answer_has_are_not_compared(found: dict[str, Any]) -> None:
+    found["lines"] = {"format": "ds4", "total": 1, "understood": 0, "ignored": 0, "markers": 1, "unknown": 0}
+    assert "tokens by log / by usage: no request has both" in prose(terminal.render(found))
+
+
 def test_ranges_of_context_without_requests_are_left_out(found: dict[str, Any]) -> None:
     text = terminal.render(found)
     assert "0-30k" in text
@@ -150,7 +236,7 @@ def test_requests_of_nobody_of_ours_have_a_row_of_their_own(found: dict[str, Any
 
 def test_tokens_by_log_and_by_usage_stand_beside_each_other_with_the_remainder(found: dict[str, Any]) -> None:
     found["lines"] = {"format": "llamacpp", "total": 20, "understood": 9, "ignored": 8, "markers": 2, "unknown": 1}
-    found["usage_check"]["prompt_tokens"] |= {"log": 12_000, "usage": 11_990, "remainder": 10}
+    found["usage_check"]["prompt_tokens"] |= {"requests": 5, "log": 12_000, "usage": 11_990, "remainder": 10}
     text = " ".join(terminal.render(found).split())
     assert "log (llamacpp): 20 lines = 9 understood + 8 ignored on purpose + 2 markers + 1 unknown" in text
     assert "prompt 12,000 / 11,990 (remainder 10)" in text

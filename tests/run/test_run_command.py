@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tomllib
@@ -27,7 +28,7 @@ from agentload import plugins
 from agentload.agents import workspace
 from agentload.analysis import account as accounts
 from agentload.cli import app
-from agentload.errors import AgentloadError, UsageError
+from agentload.errors import AgentloadError, EndpointError, UsageError
 from agentload.run.interrupt import AT_ONCE, INTERRUPTED
 from tests.agents.scripted_server import HANG, ScriptedServer
 from tests.run.chat_model import ChatModel, in_a_thread
@@ -103,18 +104,55 @@ def test_options_win_over_the_file_and_what_was_run_is_kept(
     with in_a_thread(ChatModel()) as model:
         # The file's corpus_path would contradict --corpus.
         path = scenario_file(tmp_path, base_url="http://127.0.0.1:9/v1", corpus=None, corpus_path="/nowhere")
-        options = ("--base-url", model.url, "--corpus", "tiny", "--agents", "1", "--tool-calls", "9", "--quiet")
-        said = ("--name", "mine", "--condition", "--flag on", "--out", str(out), "--json")
+        options = (
+            "--base-url",
+            model.url,
+            "--corpus",
+            "tiny",
+            "--agents",
+            "1",
+            "--tool-calls",
+            "9",
+            "--final-tokens",
+            "99",
+        )
+        said = ("--name", "mine", "--condition", "--flag on", "--out", str(out), "--json", "--quiet")
         done = here(cache_dir, "run", path, *options, *said)
     assert (done.exit_code, done.stderr, done.exception) == (0, "", None)
     manifest = only_run(out).read_manifest()
     assert (manifest.scenario["agents"], manifest.scenario["limits"]["tool_calls"]) == (1, 9)
+    assert manifest.scenario["limits"]["final_tokens"] == 99
     assert manifest.scenario["limits"]["failures"] == 1  # the file's other limits stay
     assert manifest.segments[0]["condition"] == "--flag on"
     assert "-mine-" in manifest.run
-    *account, last = done.stdout.splitlines(keepends=True)
-    assert last.strip() == str(only_run(out).path)
-    assert json.loads("".join(account))["work"]["requests"] == 3
+    # With --json stdout is one JSON document, which names the run.
+    account = json.loads(done.stdout)
+    assert (account["run"], account["work"]["requests"]) == (only_run(out).path.name, 3)
+
+
+def test_with_json_the_path_is_the_last_line_of_stderr(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    with in_a_thread(ChatModel()) as model:
+        done = here(cache_dir, "run", scenario_file(tmp_path, base_url=model.url), "--out", str(out), "--json")
+    run = only_run(out)
+    assert (done.exit_code, done.exception) == (0, None)
+    assert json.loads(done.stdout)["run"] == run.path.name
+    assert done.stderr.splitlines()[-1] == str(run.path)
+
+
+def test_with_json_a_run_without_an_account_prints_nothing_on_stdout_and_its_path_on_stderr(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1"
+        path = scenario_file(tmp_path, base_url=url)
+        done = here(cache_dir, "run", path, "--out", str(tmp_path / "runs"), "--json", "--quiet")
+    assert isinstance(done.exception, EndpointError)
+    run = only_run(tmp_path / "runs")
+    assert (done.stdout, done.stderr) == ("", f"what there is: {run.path}\n")
 
 
 def test_a_users_own_checkout_is_worked_on_as_it_was_committed(
@@ -137,6 +175,8 @@ def test_a_users_own_checkout_is_worked_on_as_it_was_committed(
         (("--agents", "0"), "--agents: expected at least 1, got 0"),
         (("--stagger", "nan"), "--stagger: expected a finite number, got nan"),
         (("--answer-tokens", "0"), "--answer-tokens: expected at least 1, got 0"),
+        (("--final-tokens", "0"), "--final-tokens: expected at least 1, got 0"),
+        (("--context", "2000"), "--context 2000: leaves no room for 6 tool calls: a first prompt takes about 1,100 "),
         (("--wall", "-1"), "--wall: expected at least 0, got -1.0"),
         (("--server-log", ""), "--server-log: expected some text, got ''"),
         (("--base-url", ""), "--base-url: expected some text, got ''"),
@@ -209,7 +249,8 @@ def test_help_shows_every_default_and_the_installed_log_formats(cache_dir: Path)
         "as the markers say it. [default: (default)]",
         "Most tool calls of an agent. [default: (34; embedded server: 18)]",
         "then it is cut off. [default: (3600; embedded server: 900)]",
-        "Most tokens of one answer. [default: (4096; embedded server: 160)]",
+        "Most tokens of one answer. [default: (4096; embedded server: 160; at most 1/8 of the context)]",
+        "Most tokens of the final answer. [default: (8192; embedded server: 200; at most 1/8 of the context)]",
         "Most tokens of context of an agent. [default: (180000; embedded server: 8192)]",
         "[default: (native)]",
         f"The log's format: {', '.join(plugins.names(plugins.SERVERLOGS))}. [default: (detected)]",

@@ -333,7 +333,7 @@ async def test_the_wall_time_cuts_off_a_request_that_hangs_and_the_run_is_whole_
     # Meanwhile it was said what the agent was at; the last usage was 1300 + 22, and its result in bytes came on top.
     lines = [line for line in made.said if line.startswith("  0:0")]
     assert lines
-    assert all("  a0 prefill/queued, turn 3, 2 calls, 1.3k" in line for line in lines)
+    assert all("  a0 waiting for the first token, turn 3, 2 calls, 1.3k" in line for line in lines)
 
 
 @pytest.mark.anyio

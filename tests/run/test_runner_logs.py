@@ -267,6 +267,18 @@ async def test_a_server_that_is_killed_in_mid_run_ends_the_run_at_once_with_how_
     assert accounts.account(run.path)["requests"]["exact"] == 2
 
 
+async def test_a_server_that_loses_its_connections_before_its_listener_still_ends_the_run_with_how_it_died(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    """So does each that is killed: for some milliseconds, longer on a busy machine, it seemed to be there still."""
+    fields = fields_of(server={"launch": f"{PROGRAM} --port {{port}} --break-at 1"}, agents=1)
+    with pytest.raises(ServerError, match=r"^the server \(pid \d+\) was killed by signal 9 after "):
+        await make(tmp_path / "runs", cache_dir, fields)
+    manifest = only_run(tmp_path / "runs").read_manifest()
+    assert (manifest.status, manifest.agents[0]["end"]) == ("error", "failed")
+    assert manifest.agents[0]["why"].startswith("broken answer: ")
+
+
 async def test_work_is_broken_off_when_its_server_ends(tmp_path: Path) -> None:
     clock = SystemClock()
     process = ServerProcess(["sleep", "1000"], tmp_path / "log", tmp_path / "times", clock, env=dict(os.environ))

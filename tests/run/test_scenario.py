@@ -58,7 +58,8 @@ def test_one_limit_given_for_the_embedded_server_keeps_the_others_fit_for_its_sm
         ({"turns": 4}, (4, 2000)),
         # 4096 - 160 - 200 - 1100 for the first prompt
         ({"context_tokens": 4096}, (6, 2636)),
-        ({"context_tokens": 1000}, (6, 0)),
+        # 1900 - 160 - 200 - 1100: room for two calls of 200 tokens, and a growth of 440
+        ({"tool_calls": 2, "context_tokens": 1900}, (2, 440)),
         ({"tool_calls": 3, "context_tokens": 4096}, (3, 1500)),
         ({"min_tool_calls": 0, "min_growth_tokens": 0}, (0, 0)),
     ],
@@ -70,6 +71,48 @@ def test_the_least_work_never_asks_for_more_than_the_limits_allow(
     assert made.limits is not None
     assert (made.limits.min_tool_calls, made.limits.min_growth_tokens) == least
     assert resolve(made) == made
+
+
+@pytest.mark.parametrize(
+    ("given", "answer", "final"),
+    [
+        ({}, 4096, 8192),
+        ({"context_tokens": 131_072}, 4096, 8192),
+        ({"context_tokens": 32_768}, 4096, 4096),
+        ({"context_tokens": 8192}, 1024, 1024),
+        ({"context_tokens": 8192, "final_tokens": 1500}, 1024, 1500),  # what was given stays
+        ({"context_tokens": 8192, "answer_tokens": 2000}, 2000, 1024),
+    ],
+)
+def test_answers_whose_limits_nobody_gave_take_at_most_an_eighth_of_the_context(
+    given: dict[str, int], answer: int, final: int
+) -> None:
+    made = resolve(of(server={"kind": "endpoint", "base_url": URL}, limits=given))
+    assert made.limits is not None
+    assert (made.limits.answer_tokens, made.limits.final_tokens) == (answer, final)
+    assert resolve(made) == made
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"context_tokens": 2000},
+            (
+                "--context 2000: leaves no room for 6 tool calls: a first prompt takes about 1,100 tokens, a call with "
+                "its result 200, an answer up to 250 (--answer-tokens), the final one 250 (--final-tokens)"
+            ),
+        ),
+        ({"context_tokens": 8192, "final_tokens": 8192}, "--context 8192: leaves no room for 6 tool calls: "),
+        ({"answer_tokens": 180_000, "tool_calls": 1}, "--context 180000: leaves no room for 1 tool call: "),
+    ],
+)
+def test_limits_that_leave_no_room_for_the_least_work_are_refused_in_one_line(given: dict[str, int], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve(of(server={"kind": "endpoint", "base_url": URL}, limits=given))
+    assert str(caught.value).startswith(said)
+    # Who asks for no work at all may have it.
+    resolve(of(server={"kind": "endpoint", "base_url": URL}, limits={**given, "min_tool_calls": 0}))
 
 
 def test_a_path_of_the_users_own_gets_no_pinned_corpus_beside_it() -> None:

@@ -4,17 +4,21 @@ import datetime as dt
 import re
 import shlex
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentload.agents import workspace
+from agentload.agents.chat import list_models
+from agentload.clock import SystemClock
 from agentload.errors import EndpointError, InputError, UsageError
 from agentload.run import launching
 from agentload.run.launching import must_be_free
 from agentload.run.scenario import Server, from_fields
 from agentload.run.serving import check, choose
+from tests.agents.scripted_server import CLOSE, ScriptedServer, Seen, Step
 from tests.run.chat_model import ChatModel
 from tests.run.runs import fields_of, make
 
@@ -209,3 +213,43 @@ async def test_plain_http_behind_an_https_address_is_said(
         url = model.url.replace("http:", "https:")
         with pytest.raises(EndpointError, match=f"^{url}: the server answers plain http: use http://"):
             await make(tmp_path, cache_dir, fields_of(url))
+
+
+LISTED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 21\r\n\r\n" + b'{"data":[{"id":"m"}]}'
+
+
+def refused(status: str) -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("given", "known", "said"),
+    [
+        ("", "/v1/models", "/models: expected a list of models: HTTP 404: Not Found (did you mean {root}/v1?)"),
+        ("/", "/v1/models", "/models: expected a list of models: HTTP 404: Not Found (did you mean {root}/v1?)"),
+        ("/v1", "/none", "/v1/models: expected a list of models: HTTP 404: Not Found"),
+        ("/v2", "/v1/models", "/v2/models: expected a list of models: HTTP 404: Not Found"),  # /v2/v1 is none either
+    ],
+)
+async def test_an_address_without_v1_is_said_where_it_would_help(given: str, known: str, said: str) -> None:
+    def play(seen: Seen) -> Sequence[Step]:
+        return (LISTED if seen.line.split()[1] == known else refused("404 Not Found"), CLOSE)
+
+    async with ScriptedServer(play=play) as server:
+        root = server.url.removesuffix("/v1")
+        with pytest.raises(EndpointError) as caught:
+            await list_models(f"{root}{given}", SystemClock())
+    assert str(caught.value) == f"{root}{said.format(root=root)}"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
+async def test_a_server_that_wants_a_key_is_answered_with_where_to_put_it(
+    status: str, cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    async with ScriptedServer(play=lambda _: (refused(status), CLOSE)) as server:
+        with pytest.raises(EndpointError) as caught:
+            await make(tmp_path, cache_dir, fields_of(server.url))
+    assert str(caught.value).endswith(f": HTTP {status.replace(' ', ': ')} (set OPENAI_API_KEY to the server's key)")
+    assert len(server.seen) == 1

@@ -14,12 +14,13 @@ import pytest
 
 from agentload.agents import workspace
 from agentload.analysis import account as accounts
+from agentload.analysis.truth import TRUTH
 from agentload.artifacts.rundir import RunDir
 from agentload.core import markers
 from agentload.errors import ArtifactError, UsageError
 from agentload.report import terminal
 from agentload.run import runner, scenario
-from agentload.run.twinned import EPOCH_NS, READY_NS, TRUTH, TwinLog
+from agentload.run.twinned import EPOCH_NS, READY_NS, TwinLog
 from agentload.twin import truth
 from agentload.twin.events import LogWrite, Request
 from agentload.twin.virtual_clock import VirtualClock
@@ -31,9 +32,9 @@ SECOND = 1_000_000_000
 
 
 def twin(**fields: Any) -> dict[str, Any]:
-    """Three agents on the tiny corpus, 15 s apart, with the limits of the twin."""
+    """Three agents on the tiny corpus, 15 s apart, with at most 12 tool calls each."""
     server = {"kind": "twin", **fields.pop("server", {})}
-    return {"corpus": "tiny", "seed": 7, "server": server, **fields}
+    return {"corpus": "tiny", "seed": 7, "server": server, "limits": {"tool_calls": 12}, **fields}
 
 
 def truths(run: RunDir) -> list[Request]:
@@ -132,7 +133,7 @@ def test_a_second_run_of_the_same_scenario_into_the_same_folder_is_refused(made:
 def test_every_request_is_matched_with_the_log_and_counted_as_the_truth_has_it(made: Made) -> None:
     by_name = {one.request: one for one in truths(made.run)}
     found = rows(made.run)
-    assert len(found) == len(by_name) > 40
+    assert len(found) == len(by_name) == 3 * 13
     for row in found:
         true = by_name[row["request"]]
         assert row["match"] in ("exact", "unique")
@@ -254,8 +255,6 @@ def test_without_native_tool_calls_or_with_a_real_server_beside_it_the_twin_is_r
         (twin(protocol="json"), r"protocol: the twin's model only makes native tool calls, got 'json'"),
         (twin(server={"base_url": "http://127.0.0.1:1/v1"}), r"server\.base_url: the twin is simulated, and no server"),
         (twin(server={"launch": "ds4-server"}), r"server\.launch: the twin is simulated"),
-        (twin(server={"profile": "m4"}), r"no profile named 'm4': there is m3-ultra, m3-ultra-agents"),
-        (twin(server={"model": "gpt"}), r"--model: the simulated server has scripted, .*, got 'gpt'"),
         (
             twin(server={"set": {"mixed_prefil_quantum": 128}}),
             r"server\.set: .* has no option 'mixed_prefil_quantum': expected mixed_prefill_quantum",
@@ -269,6 +268,21 @@ def test_without_native_tool_calls_or_with_a_real_server_beside_it_the_twin_is_r
     for fields, message in cases:
         with pytest.raises(UsageError, match=message):
             scenario.resolve(scenario.from_fields(fields, ""))
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        ({"profile": "m4"}, r"no profile named 'm4': there is m3-ultra, m3-ultra-agents"),
+        ({"model": "gpt"}, r"--model: the simulated server has scripted, .*, got 'gpt'"),
+    ],
+)
+def test_a_profile_or_a_model_that_is_not_there_is_told_before_anything_is_made(
+    server: dict[str, str], message: str, cache_dir: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        anyio.run(make, tmp_path / "runs", cache_dir, twin(server=server))
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_twins_scenario_is_resolved_with_its_options_typed_and_is_the_same_when_resolved_again() -> None:

@@ -333,6 +333,18 @@ async def test_a_client_that_goes_away_frees_its_slot_and_leaves_no_finish_line(
         assert after.usage.completion_tokens == 5
 
 
+async def test_a_client_that_closes_only_its_sending_side_is_gone_too() -> None:
+    async with running(speed=20) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(post({**ASKED, "stream": True, "max_tokens": 4000, "ignore_eos": True}))
+        await server.until(lambda: server.lines("prompt done"))
+        writer.write_eof()
+        await server.until(server.requests)
+        (truth,) = server.requests()
+        writer.transport.abort()
+    assert truth["finish"] == "cancelled"
+
+
 async def test_a_shutdown_ends_what_runs_with_an_error_and_the_log_says_so() -> None:
     finish = None
     async with running(speed=20) as server, client(server.url) as sdk:

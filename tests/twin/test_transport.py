@@ -188,6 +188,12 @@ async def test_at_its_time_limit_an_answer_is_cut_off_with_what_had_come() -> No
     assert world.requests()["a0-r0"].end_ns < until + SECOND
 
 
+async def test_a_piece_that_is_on_its_way_when_the_time_is_over_has_not_come() -> None:
+    (whole,) = await World().complete(call())
+    (cut,) = await World().complete(call(until_ns=whole.token_ns[79] - 1))
+    assert cut.token_ns == whole.token_ns[:79]
+
+
 async def test_cut_off_before_anything_came_it_has_no_status_and_no_text() -> None:
     (cut,) = await World().complete(call(until_ns=10 * MS))
     assert (cut.status, cut.t_first_byte, cut.t_first_token, cut.content, cut.chunk_ns) == (None, None, None, "", ())
@@ -282,9 +288,19 @@ async def test_it_can_be_seen_whether_an_answer_is_coming_in() -> None:
 
 async def test_a_long_prefill_keeps_the_connection_alive_every_five_seconds() -> None:
     """30,000 tokens at 1 ms each in quanta of 1,000: progress each second, so a comment each five after the headers."""
-    world = World()
+    world, found, seen = World(), list[Completion](), list[bool]()
     text = {"role": "user", "content": "one two three four five six seven eight nine ten " * 1000}
-    (done,) = await world.complete(call(messages=[MESSAGES[0], text]))
+
+    async def asks() -> None:
+        found.append(await world.transport.complete(call(messages=[MESSAGES[0], text])))
+
+    async def looks() -> None:
+        await world.clock.sleep_until(8 * SECOND)
+        seen.append(world.transport.decodes("a0-r0"))
+
+    await world.live(asks, looks)
+    (done,) = found
+    assert seen == [False]  # the headers have come, and are no answer
     assert done.usage is not None
     assert done.usage.prompt_tokens is not None
     assert done.t_first_byte == only(Progress, world.events)[0].at_ns + WAY_NS
