@@ -124,10 +124,12 @@ class TwinWorld:
             InputError: the profile is a file that cannot be read, or holds none.
         """
         self._scenario = scenario
-        profile, self._model = scenario.server.profile, scenario.server.model
-        if self._model not in MODELS:
-            raise UsageError(f"--model: the simulated server has {', '.join(MODELS)}, got {self._model!r}")
+        profile, model = scenario.server.profile, scenario.server.model
         assert profile is not None
+        assert model is not None
+        if model not in MODELS:
+            raise UsageError(f"--model: the simulated server has {', '.join(MODELS)}, got {model!r}")
+        self._model = model
         self._profile = machine(profile)
         self._clock = VirtualClock(EPOCH_NS)
 
