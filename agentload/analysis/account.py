@@ -14,7 +14,7 @@ from agentload.core.attribution import Attribution, attribute
 from agentload.core.records import Doubt, LogFacts, Segment
 from agentload.core.segments import segments_of
 from agentload.errors import ArtifactError
-from agentload.serverlogs import formats, unknown
+from agentload.serverlogs import formats, simulated, unknown
 from agentload.servers.settings import compare
 
 text = accountfile.text
@@ -71,7 +71,7 @@ def account(path: Path) -> dict[str, Any]:
         "status": manifest.status,
         "running": evidence.running,
         "why": manifest.why,
-        "simulated": manifest.simulated,
+        "simulated": manifest.simulated or _says_simulated(run.server_log),
         "server": {name: server.get(name) for name in ("kind", "base_url", "model", "argv", "markers")},
         "corpus": manifest.corpus,
         "sandbox": manifest.sandbox,
@@ -89,6 +89,15 @@ def account(path: Path) -> dict[str, Any]:
     with derived.replacing(run.derived) as made:
         _write(made, joined, evidence, segments, found)
     return found
+
+
+def _says_simulated(log: Path) -> bool:
+    """Whether the server's own log says so: one that was launched or attached to may be simulated too."""
+    try:
+        with log.open("rb") as file:
+            return simulated.says_so(file.read(simulated.HEAD_BYTES))
+    except OSError:  # there is no log, or it cannot be read: both are said where it is read
+        return False
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from agentload.core.markers import BEGIN
 from agentload.core.records import Doubt, LogFacts, Marker, Match, Proof, Request, Segment, Setting, Timeline
 from agentload.core.segments import segments_of
 from agentload.errors import InputError, UsageError
-from agentload.serverlogs import formats, unknown
+from agentload.serverlogs import formats, simulated, unknown
 
 BLOCK: Final = 1 << 20
 WHOLE_LOG: Final = "log"  # the segment's name where there are no markers
@@ -86,7 +86,7 @@ def read_stream(file: IO[bytes], name: str, log_format: str | None = None, *, wh
     _check_format(read.looks, log_format, where)
     if read.facts.format == unknown.NAME:
         _check_text(first, where)
-    return _account(read, name, log_format)
+    return _account(read, name, log_format, is_simulated=simulated.says_so(first[: simulated.HEAD_BYTES]))
 
 
 # ---- what is no log ------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def _without_markers(rows: Sequence[Request], facts: LogFacts, run: str) -> tupl
 # ---- the account ---------------------------------------------------------------------------------------------------
 
 
-def _account(read: formats.Read, name: str, log_format: str | None) -> LogAccount:
+def _account(read: formats.Read, name: str, log_format: str | None, *, is_simulated: bool) -> LogAccount:
     facts = clocks.align(read.facts, ())
     segments, marker_doubts = segments_of(facts.markers)
     joined = attribute(name, (), facts, ())
@@ -247,6 +247,7 @@ def _account(read: formats.Read, name: str, log_format: str | None) -> LogAccoun
     found: dict[str, Any] = {
         "schema": schemas.LOG_ACCOUNT,
         "log": {"name": name, "bytes": facts.size, "format": facts.format, "named": log_format is not None},
+        "simulated": is_simulated,
         "looks": {"best": read.looks.best, "lines": read.looks.lines, "scores": dict(read.looks.scores)},
         "lines": sections.lines(facts),
         "starts": _starts(facts, name),

@@ -20,6 +20,8 @@ def render(found: dict[str, Any]) -> str:
     """Return the report of a log's account as text."""
     page = Page()
     log, lines = found["log"], found["lines"]
+    if found["simulated"]:
+        page.say("SIMULATED: the log says that a simulated server wrote it; no machine is measured")
     _lines(page, log, lines)
     if found["requests"]["total"]:
         _starts(page, found["starts"])

@@ -27,7 +27,7 @@ from agentload.run.serving import Served, Session
 from agentload.run.world import Line, RunClock, stamp
 from agentload.twin import timed_tools, truth
 from agentload.twin.events import Event, LogWrite
-from agentload.twin.face import MODELS, Face
+from agentload.twin.face import MODELS, Face, notice
 from agentload.twin.machine import machine
 from agentload.twin.server import Server
 from agentload.twin.transport import TwinTransport
@@ -59,6 +59,10 @@ class TwinLog:
         self._files = ExitStack()
         self._log, self._times, self._truth = (self._create(path) for path in (log, times, told))
         self._write(self._truth, f"{first}\n".encode())
+
+    def begin(self, line: bytes) -> None:
+        """Write the log's first line."""
+        self._append(line, self._clock.now_ns())
 
     def take(self, events: Sequence[Event]) -> None:
         """Write what came out. A full disk is kept as `failure`, and nothing is written after it."""
@@ -161,6 +165,7 @@ class TwinWorld:
         log = TwinLog(run.server_log, run.server_times, run.path / TRUTH, first, clock)
         try:
             simulated = Server(options, self._profile, seed=scenario.seed, boot=boot, start_ns=clock.now_ns())
+            log.begin(notice(self._profile.name, scenario.seed))
             face = Face(simulated, MODELS[self._model], seed=scenario.seed, boot=boot, out=log.take)
             clock.advance(face, clock.now_ns() + READY_NS)
             served = Served(

@@ -36,6 +36,11 @@ _FINISHES: Final[Mapping[str, Literal["stop", "length", "tool_calls"]]] = {
 _CALL: Final = frozenset(("name", "arguments"))
 
 
+def notice(profile: str, seed: int) -> bytes:
+    """The first line of a simulated server's log: a log outlives its run's manifest."""
+    return f"ds4: simulated by agentload: profile {profile}, seed {seed}; no machine is measured\n".encode()
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A chat request, as far as the server reads it."""

@@ -19,7 +19,7 @@ from agentload.core.ports import Clock
 from agentload.errors import ServerError
 from agentload.twin import wire
 from agentload.twin.events import Event, Finished, LogWrite, PrefillDone, Progress, Rejected, Stopped, TokenOut
-from agentload.twin.face import Face, Reply, refusal
+from agentload.twin.face import Face, Reply, notice, refusal
 from agentload.twin.http1 import EVENTS_TYPE, Exchange, Open, Received
 from agentload.twin.lengths import DEFAULT, Settings
 from agentload.twin.options import Options
@@ -183,7 +183,7 @@ class HttpFace:
 
     def _start(self) -> None:
         name = self._profile.name
-        self._log(f"ds4: simulated by agentload: profile {name}, seed {self._seed}; no machine is measured\n".encode())
+        self._log(notice(name, self._seed))
         if self._truth is not None:
             self._truth(header(self.options, name, self._seed, 0))
         server = Server(self.options, self._profile, seed=self._seed, start_ns=self._clock.now_ns())

@@ -18,9 +18,10 @@ import pytest
 
 from agentload.agents import workspace
 from agentload.analysis import account as accounts
-from agentload.analysis import truth
+from agentload.analysis import logfile, truth
 from agentload.artifacts.rundir import RunDir
 from agentload.errors import InputError
+from agentload.report import logfile_terminal, terminal
 from agentload.twin.machine import machine
 from tests.run.runs import AGENTLOAD, LIMITS, fields_of, make
 
@@ -86,6 +87,15 @@ def test_a_run_against_a_launched_twin_is_accounted_like_one_against_a_real_serv
     assert twinned.run.server_log.read_bytes().endswith(b" ds4-server: shutdown requested, draining requests\n")
     (quantum,) = (one for one in account["settings"] if one["name"] == "mixed_prefill_quantum")
     assert quantum["applied"] == 128
+
+
+def test_a_launched_twin_is_called_simulated_by_its_own_log(twinned: Twinned) -> None:
+    assert not twinned.run.read_manifest().simulated  # to the runner it was a server like any other
+    assert twinned.account["simulated"]
+    assert terminal.render(twinned.account).startswith("SIMULATED ")
+    alone = logfile.read_file(twinned.run.server_log).found
+    assert alone["simulated"]
+    assert logfile_terminal.render(alone).startswith("SIMULATED: ")
 
 
 def test_its_agents_call_tools_that_run_and_end_with_an_answer(twinned: Twinned) -> None:
