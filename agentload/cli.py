@@ -18,7 +18,7 @@ from typer import core as typer_core
 from typer.exceptions import TyperException
 
 from agentload import __version__, plugins
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, InterruptionError
 
 # What `agentload --help` says of a subcommand without importing it; tests hold it against the entry points.
 SUMMARIES: Final = {
@@ -161,11 +161,15 @@ def main() -> None:
     try:
         _guard_streams()
         code = app(standalone_mode=False)
+        if code == InterruptionError.exit_code:  # what typer makes of a Ctrl-C; no command ends with it otherwise
+            raise KeyboardInterrupt
         sys.stdout.flush()
     except AgentloadError as error:
         _fail(str(error), error.exit_code)
     except TyperException as error:  # an unknown option or command, a value that does not convert
         _fail(error.format_message(), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):  # also while a command's parts were still being imported
+        _fail("interrupted", InterruptionError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
 
 

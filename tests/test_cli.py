@@ -248,3 +248,40 @@ def test_an_error_is_one_line_whatever_its_text_and_has_its_own_exit_code(tmp_pa
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "agentload: not distinguished: too few runs\n")
+
+
+def test_account_of_a_closed_stdin_is_refused_in_one_line() -> None:
+    program = Path(sys.executable).with_name("agentload")
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" account - <&-', program],
+        env=ENV,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (2, "agentload: -: expected a log on stdin, it is closed\n")
+
+
+def test_a_folder_for_runs_whose_name_has_no_utf_8_is_refused() -> None:
+    done = agentload("run", "--server", "twin", "--out", "runs\udcff")
+    assert done.returncode == 2
+    assert re.fullmatch(r"agentload: --out: expected text in UTF-8, got .*\n", done.stderr)
+
+
+def test_an_interrupt_while_a_command_is_imported_is_one_line_and_exit_code_130() -> None:
+    program = (
+        "import signal, sys\n"
+        "from agentload import cli, plugins\n"
+        "real = plugins.load\n"
+        "def load(group, name):\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "    return real(group, name)\n"
+        "plugins.load = load\n"
+        "sys.argv = ['agentload', 'corpus', 'list']\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=ENV, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "agentload: interrupted")

@@ -6,9 +6,11 @@ history is what the model saw and said, so that the server's prefix cache can ho
 """
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from agentload.agents.answer import MAX_DEPTH, is_deeper
 from agentload.core.ports import Tool
 from agentload.core.records import Completion, ToolCall
 
@@ -38,17 +40,25 @@ class Actions(Protocol):
 
 
 def arguments_of(call: ToolCall) -> dict[str, Any] | None:
-    """Decode a call's arguments; None when they are no JSON object."""
+    """Decode a call's arguments; None when they are no JSON object, or one nested more than 50 deep."""
     try:
-        value = json.loads(call.arguments or "{}", parse_constant=_refuse)
-    except ValueError:
+        value = json.loads(call.arguments or "{}", parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):  # the latter: nested about 1,000 deep
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) and not is_deeper(value, MAX_DEPTH) else None
 
 
 def _refuse(constant: str) -> None:
     """NaN and Infinity are Python's, not JSON's: a server that parses the history refuses them."""
     raise ValueError(f"expected JSON, got {constant}")
+
+
+def _finite(digits: str) -> float:
+    """1e400 is JSON, but no number that a tool, or a line of the run's files, can hold."""
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"expected a finite number, got {digits[:40]}")
+    return value
 
 
 class NativeActions:
@@ -134,24 +144,27 @@ class JsonActions:
         if action is None:
             return message, ()
         self._calls += 1
-        arguments = json.dumps(action.get("arguments", {}), ensure_ascii=False)
-        return message, (ToolCall(f"json-{self._calls}", action["tool"], arguments),)
+        name, arguments = action
+        return message, (ToolCall(f"json-{self._calls}", name, arguments),)
 
     def result(self, call: ToolCall, text: str) -> dict[str, Any]:
         """Return a user message."""
         return {"role": "user", "content": f"Result of {call.name}:\n{text}"}
 
 
-def _first_action(text: str) -> dict[str, Any] | None:
-    """Return the first JSON object in `text` that names a tool; fences and words around it do not matter."""
+def _first_action(text: str) -> tuple[str, str] | None:
+    """Return (tool, arguments as JSON) of the first JSON object in `text` that names a tool.
+
+    Fences and words around it do not matter. One that nests about 1,000 deep is none: it can be read by nobody.
+    """
     decoder = json.JSONDecoder()
     at = text.find("{")
     while at >= 0:
         try:
             value, _ = decoder.raw_decode(text, at)
-        except ValueError:
-            value = None
-        if isinstance(value, dict) and isinstance(value.get("tool"), str):
-            return value
+            if isinstance(value, dict) and isinstance(value.get("tool"), str):
+                return value["tool"], json.dumps(value.get("arguments", {}), ensure_ascii=False)
+        except (ValueError, RecursionError):
+            pass  # braces that are no JSON
         at = text.find("{", at + 1)
     return None

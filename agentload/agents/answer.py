@@ -7,6 +7,7 @@ tool-call fragment with a name or arguments; a role, an empty text, a progress r
 """
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -28,11 +29,55 @@ _OVERFLOW_WORDS: Final = re.compile(
     r"(maximum|model'?s) context length|context (size|window)|context length is", re.IGNORECASE
 )
 _SHOWN_CHARS: Final = 300  # of a server's text in a one-line error
+# What a terminal would obey (category Cc), and half an emoji, which cannot be printed.
+_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+# What is kept of an event is written to the run's files, whose readers take 60 levels, 10**12 tokens and 1e10 ms.
+MAX_DEPTH: Final = 50
+_MAX_COUNT: Final = 10**12
+_MAX_MS: Final = 1e10
+
+
+def _finite(digits: str) -> float | None:
+    value = float(digits)
+    return value if math.isfinite(value) else None
+
+
+# NaN, Infinity and 1e400 are numbers that nobody knows, and no JSON to write: null.
+_DECODER: Final = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_finite)
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        value = _DECODER.decode(data.decode("utf-8", "surrogatepass"))
+    except RecursionError:
+        raise ValueError(f"nested at most {MAX_DEPTH} deep") from None
+    # Fewer brackets than that, as nearly always, cannot nest deeper.
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
+        raise ValueError(f"nested at most {MAX_DEPTH} deep")
+    return value
+
+
+def is_deeper(value: Any, left: int) -> bool:
+    """Whether lists and objects nest more than `left` deep in `value`."""
+    if not isinstance(value, (dict, list)):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return left == 0 or any(is_deeper(one, left - 1) for one in inner)
+
+
+def _text(value: Any) -> str:
+    """`value` as it is when it is text, else as JSON."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "(deeply nested JSON)"
 
 
 def one_line(text: str) -> str:
-    """`text` on one line, at most 300 characters."""
-    flat = " ".join(text.split())
+    """`text` on one line, at most 300 characters; control characters as their escapes."""
+    flat = _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], " ".join(text.split()))
     return flat if len(flat) <= _SHOWN_CHARS else flat[: _SHOWN_CHARS - 3] + "..."
 
 
@@ -45,12 +90,13 @@ def explain(error: Any, prefix: str) -> str:
     inner = error.get("error", error) if isinstance(error, dict) else error
     kind, message = "", inner
     if isinstance(inner, dict):
-        kind = str(inner.get("code") or inner.get("type") or "")
+        code, called = _text(inner.get("code") or ""), _text(inner.get("type") or "")
+        kind = code or called
         message = inner.get("message", inner)
-        overflow = not _OVERFLOW_KEYS.isdisjoint((str(inner.get("code")), str(inner.get("type"))))
+        overflow = not _OVERFLOW_KEYS.isdisjoint((code, called))
     else:
         overflow = False
-    text = message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
+    text = _text(message)
     overflow = overflow or _OVERFLOW_WORDS.search(text) is not None
     said = one_line(f"{text} ({kind})" if kind else text)
     return f"{CONTEXT_OVERFLOW}: {prefix}: {said}" if overflow else f"{prefix}: {said}"
@@ -93,7 +139,7 @@ class Answer:
             return
         self.chunk_ns.append(event.t_ns)
         try:
-            chunk = json.loads(event.data)
+            chunk = _decoded(event.data)
         except ValueError as error:  # also when it is not UTF-8
             shown = one_line(event.data.decode("utf-8", "replace"))
             if event.name == ERROR:
@@ -235,33 +281,41 @@ class Answer:
         return tuple(calls)
 
     def usage(self) -> Usage | None:
-        """The usage block; a count that is absent or null stays None."""
+        """The usage block; a count that is absent, null or impossible is None."""
         raw = self.raw_usage
         if raw is None:
             return None
         prompt, completion = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
         return Usage(
-            prompt_tokens=_count(raw, "prompt_tokens"),
-            completion_tokens=_count(raw, "completion_tokens"),
-            cached_tokens=_count(prompt, "cached_tokens"),
-            reasoning_tokens=_count(completion, "reasoning_tokens"),
+            prompt_tokens=self._count(raw, "prompt_tokens"),
+            completion_tokens=self._count(raw, "completion_tokens"),
+            cached_tokens=self._count(prompt, "cached_tokens"),
+            reasoning_tokens=self._count(completion, "reasoning_tokens"),
         )
 
     def timings(self) -> ServerTimings | None:
         """llama.cpp's timings; None without all of prompt_n, prompt_ms, predicted_n, predicted_ms."""
         raw = self.raw_timings
-        prompt, decoded = _count(raw, "prompt_n"), _count(raw, "predicted_n")
-        prompt_ms, decode_ms = _number(raw, "prompt_ms"), _number(raw, "predicted_ms")
+        prompt, decoded = self._count(raw, "prompt_n"), self._count(raw, "predicted_n")
+        prompt_ms, decode_ms = self._ms(raw, "prompt_ms"), self._ms(raw, "predicted_ms")
         if prompt is None or decoded is None or prompt_ms is None or decode_ms is None:
             return None
-        return ServerTimings(_count(raw, "cache_n"), prompt, prompt_ms, decoded, decode_ms)
+        return ServerTimings(self._count(raw, "cache_n"), prompt, prompt_ms, decoded, decode_ms)
 
+    def _count(self, raw: Any, name: str) -> int | None:
+        value = self._known(raw, name, _MAX_COUNT)
+        return value if isinstance(value, int) else None
 
-def _count(raw: Any, name: str) -> int | None:
-    value = raw.get(name) if isinstance(raw, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    def _ms(self, raw: Any, name: str) -> float | None:
+        value = self._known(raw, name, _MAX_MS)
+        return None if value is None else float(value)
 
-
-def _number(raw: Any, name: str) -> float | None:
-    value = raw.get(name) if isinstance(raw, dict) else None
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    def _known(self, raw: Any, name: str, most: float) -> int | float | None:
+        """A number from 0 to `most`; any other is as if it were not there, with a note."""
+        value = raw.get(name) if isinstance(raw, dict) else None
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            return None
+        if not 0 <= value <= most:
+            self._note(one_line(f"{name}: expected 0 to {most:.0e}, got {str(value)[:40]}: not known"))
+            return None
+        return value

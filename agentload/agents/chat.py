@@ -112,10 +112,26 @@ def _client(
         max_retries=0,
         # A compressed body would come in pieces that have nothing to do with tokens.
         default_headers={"Accept-Encoding": "identity"},
-        http_client=httpx2.AsyncClient(transport=transport, trust_env=False, timeout=timeout),
+        http_client=httpx2.AsyncClient(
+            transport=transport, trust_env=False, timeout=timeout, event_hooks={"response": [_read_plain]}
+        ),
     )
     client.organization = client.project = None  # and None keeps it from sending an empty header
     return client
+
+
+async def _read_plain(answer: httpx2.Response) -> None:
+    """Read an answer that is no stream, so that nothing in its body can raise more than a DecodingError.
+
+    Text is UTF-8 whatever the head says: a charset such as rot13 is a codec of Python's, but none for text.
+    """
+    answer.encoding = "utf-8"
+    if answer.is_success and answer.request.method != "GET":
+        return
+    try:
+        await answer.aread()
+    except httpx2.DecodingError as error:
+        raise httpx2.DecodingError(f"HTTP {answer.status_code}: (its body cannot be decoded)") from error
 
 
 async def list_models(
@@ -145,14 +161,17 @@ async def list_models(
     assert isinstance(answer, httpx2.Response)
     try:
         listed = json.loads(answer.content)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: nested about 1,000 deep
         listed = None
     data = listed.get("data") if isinstance(listed, dict) else None
-    if not isinstance(data, list) or not all(isinstance(model, dict) and "id" in model for model in data):
+    if not isinstance(data, list) or not all(isinstance(model, dict) for model in data):
         raise EndpointError(f"{where}: expected a list of models, got {one_line(answer.text)}")
     if not data:
         raise EndpointError(f"{where}: expected at least one model, the list is empty")
-    return [str(model["id"]) for model in data]
+    names = [model.get("id") for model in data]
+    if not all(isinstance(name, str) and name for name in names):
+        raise EndpointError(f"{where}: expected a list of models with an id each, got {one_line(answer.text)}")
+    return names
 
 
 async def _hint(client: openai.AsyncOpenAI, base_url: str, error: Exception) -> str:
@@ -318,7 +337,9 @@ class OpenAITransport:
         coding = answer.headers.get("content-encoding", "identity")
         if kind.partition(";")[0].strip().lower() != "text/event-stream" or coding.lower() != "identity":
             shown = one_line(b"".join(exchange.pieces)[:1000].decode("utf-8", "replace"))
-            return f"{NOT_A_STREAM}: expected text/event-stream, got {kind} (coding {coding}): {shown}"
+            return (
+                f"{NOT_A_STREAM}: expected text/event-stream, got {one_line(kind)} (coding {one_line(coding)}): {shown}"
+            )
         return None
 
 
@@ -364,6 +385,8 @@ def _failure(error: openai.OpenAIError | httpx2.TransportError) -> str:
         return _transport_failure(error)
     if isinstance(cause, httpx2.TransportError):
         return _transport_failure(cause)
+    if isinstance(cause, httpx2.DecodingError):
+        return one_line(str(cause))  # from `_read_plain`
     return f"{BROKEN}: {one_line(str(error))}"
 
 

@@ -25,8 +25,12 @@ from agentload.registry import IndexSettings, Progress, fetch
 
 try:
     import git
-except ImportError as missing:  # GitPython looks for the git program as it is imported
-    raise InputError(f"expected the git program on PATH, there is none: {str(missing).split(chr(10))[0]}") from missing
+except ImportError as missing:  # GitPython runs `git version` as it is imported, with the user's configuration
+    if shutil.which("git") is None:
+        raise InputError("expected the git program on PATH, there is none") from missing
+    _told = [line.strip() for line in str(missing).splitlines() if line.strip()]
+    _reason = next((line.partition("stderr: ")[2].strip("'") for line in _told if line.startswith("stderr: ")), "")
+    raise InputError(f"expected a git program that works: {_reason or _told[0]}") from missing
 
 # The identity and the instant of every import commit; with tree and message they fix its id.
 _IDENTITY: Final = "corpus import <corpus@localhost> 1700000000 +0000"

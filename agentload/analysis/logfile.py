@@ -33,6 +33,7 @@ _PACKED: Final = (
     (b"\xfd7zXZ\x00", "xz", "xzcat"),
     (b"BZh", "bzip2", "bzcat"),
 )
+_TAR_AT: Final = 257  # where the first header of a tar archive has its magic (POSIX.1, ustar interchange format)
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 _CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r\x1b"))
 _BINARY_SHARE: Final = 0.05  # of control bytes; text has none, compiled code and models 10 % and more
@@ -84,8 +85,14 @@ def read_stream(file: IO[bytes], name: str, log_format: str | None = None, *, wh
     _check_unpacked(first, where)
     read = formats.read(chain((first,), blocks), log_format)
     _check_format(read.looks, log_format, where)
-    if read.facts.format == unknown.NAME:
+    lines = read.facts.lines
+    none_known = lines.understood + lines.ignored + lines.markers == 0
+    if read.facts.format == unknown.NAME or none_known:
         _check_text(first, where)
+    if log_format is not None and none_known and lines.total:
+        raise UsageError(
+            f"--format {log_format}: none of the {lines.total:,} lines of {where} is of it, nor of another known format"
+        )
     return _account(read, name, log_format, is_simulated=simulated.says_so(first[: simulated.HEAD_BYTES]))
 
 
@@ -98,6 +105,10 @@ def _check_unpacked(first: bytes, where: str) -> None:
             raise InputError(
                 f"{where}: expected a log as text, it is packed ({kind}): `{unpacker} {where} | agentload account -`"
             )
+    if first[_TAR_AT : _TAR_AT + 5] == b"ustar":
+        raise InputError(
+            f"{where}: expected a log as text, it is packed (tar): `tar -xOf {where} NAME | agentload account -`"
+        )
     if first.startswith(_UTF16):
         raise InputError(
             f"{where}: expected a log as bytes or UTF-8, it is UTF-16: "
@@ -108,7 +119,7 @@ def _check_unpacked(first: bytes, where: str) -> None:
 def _check_text(first: bytes, where: str) -> None:
     head = first[:_LOOKED_AT].lstrip(b"\0")  # a log that was truncated under its writer begins with a hole
     controls = len(head) - len(head.translate(None, _CONTROLS))
-    if controls > _BINARY_SHARE * len(head):
+    if controls > _BINARY_SHARE * len(head) or (first and not first.strip(b"\0")):
         raise InputError(f"{where}: expected a server's log, it is binary (no text, and no line of a known format)")
 
 

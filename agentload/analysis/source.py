@@ -43,18 +43,20 @@ def _nearest(path: Path) -> str:
     return f"; near it: {', '.join(near)}" if near else ""
 
 
-def read_log(path: Path, log_format: str | None, stdin: TextIO) -> LogAccount:
+def read_log(path: Path, log_format: str | None, stdin: TextIO | None) -> LogAccount:
     """Account for the log at `path`, or for that on `stdin`.
 
     Raises:
         InputError: it cannot be read, or is no log.
-        UsageError: there is no such format, or stdin is a terminal.
+        UsageError: there is no such format, or stdin is a terminal or closed.
     """
     known = plugins.names(plugins.SERVERLOGS)
     if log_format is not None and log_format not in known:
         raise UsageError(f"--format: expected one of {', '.join(known)}, got {log_format!r}")
     if path != STDIN:
         return logfile.read_file(path, log_format)
+    if stdin is None:
+        raise UsageError("-: expected a log on stdin, it is closed")
     if stdin.isatty():
         raise UsageError("-: expected a log on stdin, it is a terminal: `zcat server.log.gz | agentload account -`")
     return logfile.read_stream(stdin.buffer, "stdin", log_format)

@@ -11,6 +11,9 @@ from pydantic import Field, TypeAdapter, model_validator
 from agentload.artifacts.strict import Count, Millis, Ns, Ours, Tokens
 from agentload.core.records import Marker, ServerTimings, Usage
 
+_Bytes = Annotated[int, Field(ge=0, le=10**15)]  # of memory: machines with more than 10^12 exist
+_ExitCode = Annotated[int, Field(ge=-(2**31), lt=2**32)]  # below 0: the signal
+
 
 class _Event(Ours):
     t: Ns
@@ -74,7 +77,7 @@ class RequestDone(_OfRequest):
     t_sent: Ns
     t_first_byte: Ns | None
     t_first_token: Ns | None
-    status: int | None
+    status: Count | None
     finish: str | None
     error: str | None
     server_id: str | None
@@ -125,10 +128,10 @@ class Sampled(_Event):
     event: Literal["sample"]
     where: Literal["begin", "periodic", "end"]
     cpu_s: Annotated[float, Field(ge=0)]
-    rss_bytes: Count
+    rss_bytes: _Bytes
     processes: Count
     host_busy_s: Annotated[float, Field(ge=0)]
-    host_free_bytes: Count
+    host_free_bytes: _Bytes
 
 
 class AgentStarted(_Event):
@@ -177,7 +180,7 @@ class ServerStopped(_Event):
 
     event: Literal["server_stopped"]
     pid: Count
-    exit_code: int | None
+    exit_code: _ExitCode | None
 
 
 Event = (
@@ -207,8 +210,8 @@ class MarkerLine(Ours):
     condition: str
     t: Ns
     where: Literal["log", "sidecar"]
-    inode: Annotated[int, Field(ge=0)] | None
-    offset: Annotated[int, Field(ge=0)] | None
+    inode: Annotated[int, Field(ge=0, lt=2**64)] | None
+    offset: _Bytes | None
 
     def record(self) -> Marker:
         """Return the record."""

@@ -16,8 +16,10 @@ def new_files(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     The folder is made if need be. On an exception nothing is left behind.
 
     Raises:
-        ArtifactError: `folder` cannot be made or written, or has a file of one of the names.
+        ArtifactError: `folder` is a file, cannot be made or written, or has a file of one of the names.
     """
+    if folder.exists() and not folder.is_dir():
+        raise ArtifactError(f"{folder}: expected a folder, it is a file; name a folder with --out")
     made: Path | None = None
     fresh = not folder.exists()
     try:

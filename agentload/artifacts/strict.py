@@ -5,6 +5,7 @@ is read, and every complaint is `WHERE: expected ..., got ...`.
 """
 
 import json
+import math
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -46,6 +47,8 @@ def parse(data: bytes) -> Any:
     try:
         value = json.loads(data, parse_constant=_no_constant)
         _check_depth(value, _MAX_DEPTH)
+        if place := _infinite(value):
+            raise ValueError(f"expected finite numbers, got a number beyond 1.8e308 in {'.'.join(place)}")
     except RecursionError:
         raise ValueError(_DEEP) from None
     except ValueError as error:
@@ -69,6 +72,20 @@ def _check_depth(value: Any, left: int) -> None:
             raise ValueError(_DEEP)
         for one in value.values() if isinstance(value, dict) else value:
             _check_depth(one, left - 1)
+
+
+def _infinite(value: Any) -> list[str]:
+    """Return where in `value` a number is that no float can hold (1e400 is read as infinity); empty: nowhere."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return ["it"]
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, one in parts:
+        if isinstance(one, float):
+            if not math.isfinite(one):
+                return [str(name)]
+        elif isinstance(one, dict | list) and (place := _infinite(one)):
+            return [str(name), *place]
+    return []
 
 
 def _printable(value: Any) -> Any:

@@ -128,8 +128,17 @@ def run(
         options={".".join(path): option for path, (option, _) in given.items()},
     )
 
+    _writable(out)
     # Loaded only now: the runner needs openai, git and polars, which take 1.5 to 4 s to import; --help does without.
     plugins.load(plugins.STAGES, "run")(chosen, out, dict(os.environ), verbatim, as_json=as_json, quiet=quiet)
+
+
+def _writable(out: Path) -> None:
+    """Refuse a path that no JSON in the run directory could name."""
+    try:
+        str(out).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"--out: expected text in UTF-8, got {str(out)!r}") from error
 
 
 def _given(options: Mapping[_Path, tuple[str, Any]]) -> dict[_Path, tuple[str, Any]]:

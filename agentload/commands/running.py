@@ -3,14 +3,13 @@
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import anyio
 import typer
 
 from agentload.analysis import account as accounts
-from agentload.artifacts.rundir import RunDir
+from agentload.artifacts.rundir import Manifest, RunDir
 from agentload.report import terminal
 from agentload.run import runner
 from agentload.run.scenario import Scenario
@@ -31,26 +30,40 @@ def carry_out(
             _say(line)
 
     made: list[RunDir] = []
-    shown = False
-    try:
-        target = anyio.run(partial(runner.run, chosen, out, env, say, verbatim, opened=made.append))
+    shown = cancelled = False
+
+    async def do() -> tuple[RunDir, Manifest]:
+        nonlocal cancelled
+        target = await runner.run(chosen, out, env, say, verbatim, opened=made.append)
         manifest = target.read_manifest()
         if manifest.status == "cancelled":
-            # A download that was given up may still hold the program; another signal need not wait for it.
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_DFL)
+            # Already here, since taking the event loop down takes a moment: an impatient Ctrl-C costs no account.
+            cancelled = True
+            _on_signals(signal.SIG_IGN)
+        return target, manifest
+
+    try:
+        target, manifest = anyio.run(do)
         found = accounts.account(target.path)
         typer.echo(accounts.text(found) if as_json else terminal.render(found), nl=False)
         shown = True
     finally:
         if made:  # whatever went wrong: what there is of the run stays, and its path is the last line
             _name(made[0].path, say, shown=shown, as_json=as_json)
+        if cancelled:
+            # A download that was given up may still hold the program; another signal need not wait for it.
+            _on_signals(signal.SIG_DFL)
     if manifest.status == "error":
         _say(f"agentload: {manifest.why}")
         raise typer.Exit(2)
     if manifest.status != "success":
         say(f"status: {manifest.status}: {manifest.why}")
         raise typer.Exit(1)
+
+
+def _on_signals(act: signal.Handlers) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, act)
 
 
 def _name(path: Path, say: Callable[[str], None], *, shown: bool, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from agentload.core.records import Marker, Proof
 
 BEGIN: Final = "begin"
 END: Final = "end"
+LATEST_NS: Final = 4_102_444_800_000_000_000  # 2100-01-01: a later stamp is damage, and sums must fit 64 bits
 
 _LINE: Final = re.compile(
     rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z agentload: segment (begin|end)"
@@ -42,7 +43,7 @@ def render(action: str, segment: str, run: str, condition: str, at_ns: int) -> b
 def parse(line: bytes, proof: Proof | None) -> Marker | None:
     """Read a whole line (no newline) as a marker; None when it is anything else, however alike."""
     found = _LINE.fullmatch(line)
-    if found is None:
+    if found is None or int(found[5]) > LATEST_NS:
         return None
     action, segment, run, condition, at_ns = (part.decode("ascii") for part in found.groups())
     return Marker(action, unquote(segment), unquote(run), unquote(condition), int(at_ns), proof)

@@ -31,9 +31,16 @@ class _Open:
         return Segment(self.begin.segment, self.begin.run, self.begin.condition, self.begin.at_ns, end_ns)
 
 
-def _end(marker: Marker, found: _Open | None) -> Doubt | None:
-    """Close the segment of an end marker; return what is wrong with it."""
+def _end(marker: Marker, found: _Open | None, later: Marker | None) -> Doubt | None:
+    """Close the segment of an end marker; return what is wrong with it. `later`: its begin, should it come after."""
     name = f"segment {marker.segment} of run {marker.run}"
+    if found is None and later is not None:
+        return Doubt(
+            "segment-ends-before-begin",
+            f"{name} begins at {_place(later)} and ends at {_place(marker)}: by their times its end stands before its "
+            "begin",
+            "the clock was set back, or a marker was changed: its wall clock and shares are unknown; measure again",
+        )
     if found is None:
         return Doubt(
             "segment-end-without-begin",
@@ -89,12 +96,17 @@ def segments_of(markers: Iterable[Marker]) -> tuple[tuple[Segment, ...], tuple[D
         key = (marker.action, marker.run, marker.segment, marker.at_ns)
         if key not in told or (told[key].proof is None and marker.proof is not None):
             told[key] = marker
+    begins = {(one.run, one.segment): one for one in told.values() if one.action == BEGIN}
     found: dict[tuple[str, str], _Open] = {}
+    backwards: set[tuple[str, str]] = set()
     doubts: list[Doubt] = []
     for marker in sorted(told.values(), key=lambda m: (m.at_ns, m.action != BEGIN)):
         here = found.get((marker.run, marker.segment))
         if marker.action != BEGIN:
-            doubt = _end(marker, here)
+            later = begins.get((marker.run, marker.segment))
+            if here is None and later is not None:
+                backwards.add((marker.run, marker.segment))
+            doubt = _end(marker, here, later)
             doubts += [] if doubt is None else [doubt]
         elif here is None:
             found[marker.run, marker.segment] = _Open(marker)
@@ -106,8 +118,8 @@ def segments_of(markers: Iterable[Marker]) -> tuple[tuple[Segment, ...], tuple[D
                     "give every segment of a run its own id",
                 )
             )
-    for here in found.values():
-        if here.end is None:
+    for name, here in found.items():
+        if here.end is None and name not in backwards:
             doubts.append(
                 Doubt(
                     "segment-without-end",

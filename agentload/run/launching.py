@@ -32,6 +32,8 @@ def check(server: Server, env: Mapping[str, str]) -> None:
     if _KEY.search(server.launch) and not env.get("OPENAI_API_KEY"):
         raise UsageError("--launch: the command gives the server an --api-key: set OPENAI_API_KEY to the same")
     picked, port = "{port}" in server.launch, _given_port(server.launch)
+    if port == 0:
+        raise UsageError(f"--launch: expected {{port}}, which becomes a free port, or --port N, got {server.launch!r}")
     if picked and server.base_url is not None:
         raise UsageError(
             f"--launch: {{port}} becomes a free port, which --base-url cannot know: expected one of them, "

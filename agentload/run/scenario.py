@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from agentload.agents.outcome import AgentLimits
@@ -22,7 +22,27 @@ _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _PROMPT_TOKENS: Final = 1100  # of the system prompt, the tools and a task: 1,041 to 1,055 measured with SmolLM2
 _CALL_TOKENS: Final = 200  # of a short tool call and the least result that an agent is given (400 bytes)
 ANSWER_PART: Final = 8  # an answer whose limit nobody gave has at most this part of the context
-Text = Annotated[str, Field(min_length=1)]
+REQUEST_OURS: Final = (
+    "messages",
+    "model",
+    "stream",
+)  # request parameters that agents.chat sets, and refuses to be given
+_DEEPEST: Final = 32  # of a request parameter's lists and tables; a real one has about 10 (a JSON schema)
+
+
+def _passable(text: str) -> str:
+    """A text that can be a program's argument, part of a path, and written down."""
+    if "\0" in text:
+        raise ValueError(f"must not hold NUL, got {text!r:.80}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"expected text in UTF-8, got {text!r:.80}") from error
+    return text
+
+
+Word = Annotated[str, AfterValidator(_passable)]
+Text = Annotated[str, Field(min_length=1), AfterValidator(_passable)]
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Positive = Annotated[int, Field(ge=1, le=10**12)]
 Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]  # at most a year
@@ -41,7 +61,7 @@ class Server(_Model):
     launch: Text | None = None  # a command, split as a shell splits words; {port} becomes a free port
     log: Text | None = None  # the log file of a running server
     log_format: Text | None = None  # default: detected
-    args: tuple[str, ...] = ()  # further flags for the embedded server
+    args: tuple[Word, ...] = ()  # further flags for the embedded server
     ready_s: Seconds = 600.0  # a large model takes minutes to load
     stop_s: Seconds = 600.0  # ds4 may store its KV cache for minutes
     # Of the twin, the simulated ds4-server:
@@ -97,13 +117,13 @@ class Scenario(_Model):
 
     schema_: Literal["agentload.scenario/1"] = Field(SCHEMA, alias="schema")
     name: Annotated[str, Field(pattern=_NAME)] = "run"
-    condition: str = "default"
+    condition: Word = "default"
     agents: Annotated[int, Field(ge=1, le=1024)] = 3  # each has a checkout and a connection of its own
     stagger_s: Seconds = 15.0
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0
     corpus: Text | None = None  # a pinned corpus' name; default: tiny for the embedded server, else standard
     corpus_path: Text | None = None  # the user's own git checkout
-    tasks: tuple[str, ...] = ()  # default: all of the corpus
+    tasks: tuple[Word, ...] = ()  # default: all of the corpus
     protocol: Literal["native", "json"] = "native"
     server: Server = Server()
     limits: Limits | None = None
@@ -120,18 +140,31 @@ class Scenario(_Model):
             raise ValueError("expected corpus or corpus_path, got both")
         return self
 
-    @model_validator(mode="after")
-    def _can_be_written_and_sent(self) -> "Scenario":
+    @field_validator("request")
+    @classmethod
+    def _can_be_sent(cls, request: dict[str, Any]) -> dict[str, Any]:
+        ours = [name for name in REQUEST_OURS if name in request]
+        if ours:
+            raise ValueError(f"must not hold {', '.join(ours)}: agentload sets {'it' if len(ours) == 1 else 'them'}")
+        if _deeper(request, _DEEPEST):
+            raise ValueError(f"expected lists and tables at most {_DEEPEST} deep, there are deeper ones")
         try:
-            json.dumps(self.request, allow_nan=False)
-            self.condition.encode()
+            json.dumps(request, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"expected request values that JSON has and a condition in UTF-8: {error}") from error
-        return self
+            raise ValueError(f"expected request values that JSON has: {error}") from error
+        return request
 
     def dump(self) -> dict[str, Any]:
         """As JSON and TOML values: fields that are null are left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    """Whether lists and tables are nested more than `levels` deep; it looks no deeper than that."""
+    if not isinstance(value, (dict, list)):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_deeper(one, levels - 1) for one in inner)
 
 
 def resolve(scenario: Scenario) -> Scenario:

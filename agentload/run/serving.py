@@ -23,6 +23,7 @@ from agentload.core.ports import Clock, EventSink
 from agentload.core.records import Doubt
 from agentload.errors import EndpointError, InputError, ServerError, UsageError
 from agentload.run import download, launching
+from agentload.run.address import check_base_url, check_key
 from agentload.run.logwatch import LogWatch
 from agentload.run.scenario import Server
 from agentload.run.waiting import abandonable
@@ -152,18 +153,8 @@ def check(server: Server, env: Mapping[str, str]) -> None:
         InputError: the server's log cannot be read.
     """
     if server.base_url is not None:
-        try:
-            parts = urlsplit(server.base_url)
-            good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # a port that is no number or above 65535, or a bracket that is not closed
-            good = False
-        if not good or not server.base_url.isascii() or " " in server.base_url:
-            raise UsageError(
-                f"--base-url or OPENAI_BASE_URL: expected a base URL such as http://127.0.0.1:8080/v1, "
-                f"got {server.base_url!r}"
-            )
-    if not env.get("OPENAI_API_KEY", "").isascii():
-        raise UsageError("OPENAI_API_KEY: expected ASCII characters, as an HTTP header takes them")
+        check_base_url(server.base_url)
+    check_key(env.get("OPENAI_API_KEY", ""))
     if server.launch is not None:
         launching.check(server, env)
     if server.args and server.kind != "embedded":

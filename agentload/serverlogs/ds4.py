@@ -9,68 +9,39 @@ inside the lines give the ms. With receive stamps each line's time is when it wa
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from agentload.core import markers
-from agentload.core.packed import Packer
 from agentload.core.ports import LogReader
 from agentload.core.records import DecodeBatches, LogFacts, Proof, Timeline
 from agentload.serverlogs import ds4_grammar as grammar
-from agentload.serverlogs.doubts import Doubts
-from agentload.serverlogs.ds4_bulk import MOST_INSIDE, Stretches
-from agentload.serverlogs.ds4_clock import SECOND_NS, WallClock, summer_time
-from agentload.serverlogs.ds4_request import LATE_NS
-from agentload.serverlogs.ds4_requests import Book
-from agentload.serverlogs.ds4_starts import Starts
-from agentload.serverlogs.ds4_texts import Texts
-from agentload.serverlogs.lines import MARKER_TEXT, Kind, LineWalker, Skip
-from agentload.serverlogs.marks import Neighbours
+from agentload.serverlogs.ds4_clock import SECOND_NS
+from agentload.serverlogs.ds4_usual import SMALL_BYTES, UsualLines
+from agentload.serverlogs.lines import MARKER_TEXT, Kind, LineWalker
 from agentload.serverlogs.stamps import MIN_ERROR_NS
 
-_UNDERSTOOD: Final = Kind.UNDERSTOOD  # to look up a member of an enum costs 0.1 us
 _MS_NS: Final = 1_000_000
 _MARKER_STAMP: Final = 31  # bytes of a marker before that text
 _STAMP: Final = 14  # bytes of a stamp and the space after it
-_HOT_DECODE, _HOT_CHUNK = grammar.HOT_DECODE, grammar.HOT_CHUNK  # to look up another module's name costs 0.1 us
+_MOST_INSIDE: Final = 8  # lines between the two halves of a torn one
 _BODY: Final = _STAMP + len(grammar.SERVER)
 
 
-class Reader:
+class Reader(UsualLines):
     """A `core.ports.LogReader` for one log."""
 
-    def __init__(self, stamps: Sequence[int] | None = None, year: int | None = None) -> None:
-        """`stamps[i]`: receive time (Unix ns) of line i; `year`: that of the log's first line, if it is known."""
-        self._stamps = stamps
-        self._step_ns = SECOND_NS if stamps is None else 0
-        self._slack_ns = self._step_ns + LATE_NS
-        self._walker = LineWalker(self._take, self._bulk, self._mark)
-        self._neighbours = Neighbours()
-        self._doubts = Doubts()
-        self._clock = WallClock(year, self._say)
-        self._stamp = b""  # of the last line with another one
-        self._at: int | None = None
-        self._number = 0
-        self._batches: list[dict[bytes, list[int]]] = []  # a start: decode steps, failed ones and us by rows
-        self._done = Packer()
-        self._starts = Starts(self._book, self._doubts.add)
-        self._by_base = self._starts.present.book.by_base
-        self._by_ctx = self._starts.present.book.by_ctx
-        self._texts = Texts(self._starts, self._doubts)
+    def __init__(self, stamps: Sequence[int] | None = None, year: int | None = None, small: int = SMALL_BYTES) -> None:
+        """`stamps[i]`: receive time (Unix ns) of line i; `year`: that of the log's first line, if it is known.
+
+        Pieces of fewer than `small` bytes are read line by line.
+        """
+        super().__init__(LineWalker(self._take, self._bulk, self._mark), stamps, year, small)
         self._torn: bytes | None = None  # a stamp whose text has not come
         self._inside = 0  # lines that came instead
-        self._careful = False  # that, or model output that is being quoted, or a marker just before
-        self._hot, self._decode, self._chunk = grammar.HOT.fullmatch, grammar.DECODE.fullmatch, grammar.CHUNK.fullmatch
+        self._decode, self._chunk = grammar.DECODE.fullmatch, grammar.CHUNK.fullmatch
         self._batch = grammar.BATCH.fullmatch
-        self._stretches = Stretches(self._walker)
-
-    def _book(self, boot: int) -> Book:
-        book = Book(boot, self._step_ns, self._doubts.add, self._summer_time, self._done)
-        self._by_base, self._by_ctx = book.by_base, book.by_ctx
-        self._batches.append(defaultdict(lambda: [0, 0, 0]))
-        return book
 
     # ---- the port --------------------------------------------------------------------------------------------------
 
@@ -116,133 +87,15 @@ class Reader:
             ),
         )
 
-    # ---- times -----------------------------------------------------------------------------------------------------
-
-    def _say(self, code: str, what: str, advice: str) -> None:
-        self._doubts.add(code, self._number, what, advice)
-
-    def _time(self, stamp: bytes, number: int) -> int | None:
-        """Return the time of a line; None when its stamp is none."""
-        if self._stamps is not None:
-            if number <= len(self._stamps):
-                self._at = self._stamps[number - 1]
-            return self._at or 0
-        if stamp != self._stamp:
-            self._number = number
-            at = self._clock.at(stamp, number)
-            if at is None:
-                return None
-            self._stamp, self._at = stamp, at
-        return self._at
+    # ---- lines -----------------------------------------------------------------------------------------------------
 
     def _mark(self, index: int) -> None:
         if self._stamps is None:
             self._neighbours.mark(index, self._at)
             self._careful = True
 
-    def _summer_time(self, off_ns: int, last_line: int) -> bool:
-        """Whether a request that is `off_ns` off, last read in a line, proves that the wall clock jumped since."""
-        jump_ns, gap = summer_time(off_ns), self._clock.gap_line
-        if jump_ns is None or gap is None or gap <= last_line:
-            return False
-        since_ns = self._clock.gap_ns
-        self._clock.move(-jump_ns // SECOND_NS)
-        self._starts.present.book.explain(-jump_ns, gap, since_ns)
-        self._texts.move(-jump_ns, since_ns)
-        self._neighbours.move(-jump_ns, since_ns)
-        self._stamp, self._at = b"", (self._at or 0) - jump_ns
-        self._doubts.add(
-            "clock-set-ahead",
-            gap,
-            f"a request that was running says that the wall clock jumped ahead by {jump_ns // SECOND_NS} s: "
-            "they are taken off from here on",
-            "run the server with TZ=UTC, and let agentload start it: then each line has a receive stamp",
-        )
-        return True
-
-    # ---- lines -----------------------------------------------------------------------------------------------------
-
-    def _bulk(self, block: bytes, at: int) -> Skip:
-        if self._careful and at:
-            return Skip(at, 0, 0, block.find(b"\n", at) + 1)
-        return self._stretches.skip(block, at, careful=self._careful)
-
     def _take(self, number: int, offset: int, raw: bytes) -> Kind:
-        # Most lines of a busy log come here: what follows does without calls and conversions where it can.
-        if self._careful:
-            return self._carefully(number, offset, raw)
-        found = self._hot(raw)
-        if found is None:
-            batch = raw.startswith(grammar.BATCH_TEXT, _BODY)
-            return self._batch_line(raw) if batch else self._line(number, offset, raw)
-        if found.lastindex != _HOT_DECODE:
-            return self._hot_other(number, offset, found)
-        stamp, start, end, count, gen, seconds, millis = found.group(1, 3, 4, 5, 6, 7, 8)
-        at = self._at if stamp == self._stamp else self._time(stamp, number)
-        if at is None or gen is None:
-            return Kind.UNKNOWN
-        decoded, took_ns = int(gen), int(seconds + millis) * _MS_NS
-        same = self._by_base.get(int(end) - decoded)
-        if same is not None and len(same) == 1:
-            one = same[0]
-            if start == one.end_text and decoded - one.gen == int(count) and not one.gone:
-                # The next tokens of the only request there that decodes from that position.
-                begin, anchor, slack_ns = at - took_ns, one.decode, self._slack_ns
-                if anchor.most - slack_ns <= begin <= anchor.least + slack_ns and (
-                    one.gen or one.begin.fits(begin - (one.done_ns or 0), self._step_ns)
-                ):
-                    if begin < anchor.second:
-                        anchor.add(begin)
-                    elif begin > anchor.most:
-                        anchor.most = begin
-                    one.gen, one.decode_ns, one.decoded, one.end_text = decoded, took_ns, (number, offset), end
-                    return _UNDERSTOOD
-        return self._decode_line(number, offset, (start, end, count, gen), took_ns, at, known=False)
-
-    def _hot_other(self, number: int, offset: int, found: re.Match[bytes]) -> Kind:
-        stamp = found[1]
-        at = self._at if stamp == self._stamp else self._time(stamp, number)
-        if at is None:
-            return Kind.UNKNOWN
-        if found.lastindex == _HOT_CHUNK:
-            return self._hot_chunk(number, offset, found, at)
-        where = number, offset
-        book, ctx, gen, index = self._starts.present.book, found[2], found[6], found.lastindex
-        if index == grammar.HOT_FINISH and gen is not None:
-            took_ns, reason = int(found[17] + found[18]) * _MS_NS, found[16].decode("ascii")
-            used = book.finish(ctx, int(gen), reason, took_ns, at, where, known=False)
-        elif index == grammar.HOT_START and gen is None:
-            used = book.start(ctx, at, where)
-        elif index == grammar.HOT_DONE and gen is None:
-            used = book.done(ctx, int(found[14] + found[15]) * _MS_NS, at, where, known=False)
-        else:
-            return Kind.UNKNOWN
-        return _UNDERSTOOD if used else self._texts.used(number, used=False)
-
-    def _hot_chunk(self, number: int, offset: int, found: re.Match[bytes], at: int) -> Kind:
-        if found[6] is not None:
-            return Kind.UNKNOWN
-        ctx, tokens, of, seconds, millis = found.group(2, 9, 10, 11, 12)
-        same = self._by_ctx.get(ctx)
-        took_ns, position, new = int(seconds + millis) * _MS_NS, int(tokens), int(of)
-        if same is not None and len(same) == 1:
-            one = same[0]
-            begin, anchor, slack_ns = at - took_ns, one.begin, self._slack_ns
-            if (
-                (one.chunk < position or one.chunked is None)
-                and position <= new == one.new
-                and one.done_ns is None
-                and not one.gone
-                and anchor.most - slack_ns <= begin <= anchor.least + slack_ns
-            ):
-                if begin < anchor.second:
-                    anchor.add(begin)
-                elif begin > anchor.most:
-                    anchor.most = begin
-                one.chunk, one.chunk_ns, one.chunked = position, took_ns, (number, offset)
-                return _UNDERSTOOD
-        used = self._starts.present.book.chunk(ctx, position, new, took_ns, at, (number, offset), known=False)
-        return self._texts.used(number, used=used)
+        return self._carefully(number, offset, raw) if self._careful else self._line(number, offset, raw)
 
     def _carefully(self, number: int, offset: int, raw: bytes) -> Kind:
         """Take a line that may be half of one, or be quoted in another."""
@@ -273,7 +126,7 @@ class Reader:
         """Put it behind the stamp that was cut off; None when it does not belong there."""
         self._inside += 1
         head, text = self._torn or b"", grammar.COLOUR.sub(b"", raw)
-        if self._inside > MOST_INSIDE:
+        if self._inside > _MOST_INSIDE:
             self._torn = None
         if not text.startswith(grammar.SERVER) or grammar.UNSTAMPED.fullmatch(text) is not None:
             return None
@@ -386,7 +239,7 @@ class Reader:
         counts[0] += 1
         counts[1] += status not in grammar.BATCH_OK
         counts[2] += int(millis + micros)
-        return _UNDERSTOOD
+        return Kind.UNDERSTOOD
 
     def _decode_line(
         self,

@@ -65,6 +65,15 @@ class WallClock:
         self._last_s = now_s
         return now_s * SECOND_NS
 
+    @property
+    def plain(self) -> bool:
+        """Whether two stamps of a year are so far apart as in a common one."""
+        return not self._leap
+
+    def stand_at(self, at_ns: int) -> None:
+        """Go on to a time: of a stamp less than `HALF_HOUR_S` after the last one."""
+        self._last_s = at_ns // SECOND_NS
+
     def _of_minute(self, stamp: bytes) -> int | None:
         """Return the seconds from the year's beginning to the stamp's minute; None when it is no stamp."""
         if STAMP.fullmatch(stamp) is None:

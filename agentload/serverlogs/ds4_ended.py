@@ -4,13 +4,15 @@ Its record is made, and kept for a while: a jump of the wall clock can show late
 for one another, because a line of one may still be given to another.
 """
 
-from typing import Final
+from typing import Final, TypeVar
 
 from agentload.core.packed import NAMES, Flat, Packer, shifted
 from agentload.serverlogs.ds4_request import Open, Say
 
 _RECENT: Final = 4_096  # requests: far more than end within the few lines that a running one needs to tell of a jump
 _PREFILL_START, _DECODE_START = NAMES.index("prefill_start"), NAMES.index("decode_start")
+
+_Key = TypeVar("_Key")
 
 
 class Ended:
@@ -58,3 +60,21 @@ class Ended:
         for number, record in self._recent[:count]:
             self._done.add((self._boot << 40) + number, record)
         del self._recent[:count]
+
+
+def drop(of: dict[_Key, list[Open]], key: _Key, one: Open) -> None:
+    """Take a request out of an index; a key without requests goes."""
+    of[key].remove(one)
+    if not of[key]:
+        del of[key]
+
+
+def swapped(groups: dict[int, list[Open]], same: list[Open], gen: int) -> list[Open]:
+    """Decode lines name no cached tokens: give a member of a group those that another one was given."""
+    for one in same:
+        members = groups.get(one.group, []) if one.group is not None else []
+        for other in members:
+            if other.finish is None and (other.base, other.gen) == (one.base, gen):
+                one.swap_decode(other)
+                return [one]
+    return []

@@ -38,16 +38,6 @@ CHUNK: Final = re.compile(
     _HEAD + _REQUEST + _CTX + _FLAGS + rb" (prefill|tool checkpoint rebuild) chunk " + _N + rb"/" + _N
     + rb" \([\w.]++%\) " + _RATES + _SECONDS
 )  # fmt: skip
-# The lines that most logs are full of, in one go. Groups: 1 stamp, 2 ctx, 3-5 its numbers, 6 gen, and then by what the
-# line is; the last one that took part says that.
-HOT: Final = re.compile(
-    _HEAD + rb"(?:chat|completion) ctx=(" + _N + rb"\.\." + _N + rb":" + _N + rb")(?: gen=" + _N + rb")?" + _FLAGS
-    + rb" (?:decoding " + _RATES + _SECONDS
-    + rb"|prefill chunk " + _N + rb"/" + _N + rb" \([\w.]++%\) " + _RATES + _SECONDS
-    + rb"|prompt (start)|prompt done " + _SECONDS
-    + rb"|finish=(stop|length|tool_calls|error) " + _SECONDS + rb")"
-)  # fmt: skip
-HOT_DECODE, HOT_CHUNK, HOT_START, HOT_DONE, HOT_FINISH = 8, 12, 13, 15, 18
 BATCH_TEXT: Final = b"decode batch "
 BATCH: Final = re.compile(
     rb".{13} ds4-server: "

@@ -85,7 +85,7 @@ class Open:
     gen = 0
     decode_ns = 0
     decoded: Where | None = None
-    end_text = b""  # where its last decode line ended, as that line has it
+    end_at = -1  # where its last decode line ended
     earlier_gen = 0  # tokens of a first pass, before a tool error was appended
     first_decode: Anchor | None = None
     finish: str | None = None
@@ -143,7 +143,7 @@ class Open:
 
     def swap_decode(self, other: "Open") -> None:
         """Change what is known of decoding with another member of the group."""
-        for name in ("gen", "decode_ns", "decoded", "end_text", "decode"):
+        for name in ("gen", "decode_ns", "decoded", "end_at", "decode"):
             mine = getattr(self, name)
             setattr(self, name, getattr(other, name))
             setattr(other, name, mine)

@@ -8,18 +8,17 @@ are exact, but which member it was of is a guess, and said to be one.
 """
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from agentload.core.packed import Packer
 from agentload.serverlogs import ds4_grammar as grammar
 from agentload.serverlogs.ds4_clock import SECOND_NS, half_hours
-from agentload.serverlogs.ds4_ended import Ended
+from agentload.serverlogs.ds4_ended import Ended, drop, swapped
 from agentload.serverlogs.ds4_request import Open, Say, Where
 
 _OTHER_NS: Final = 60 * SECOND_NS  # further off, a first line is not of the only request that its integers fit
 _RETRY_TOKENS: Final = 50  # a decode line comes every so many tokens
 
-_Key = TypeVar("_Key")
 Move = Callable[[int, int], bool]  # try to explain a difference (ns) seen by a request last read in line n
 
 
@@ -235,7 +234,7 @@ class Book:
             one.lost.append("decode lines")
         if one.done_ns is None and one.started is not None and "prompt done line" not in one.lost:
             one.lost.append("prompt done line")
-        one.gen, one.decode_ns, one.decoded, one.end_text = gen, took_ns, where, b"%d" % end
+        one.gen, one.decode_ns, one.decoded, one.end_at = gen, took_ns, where, end
         return True
 
     def _only_done(self, one: Open, took_ns: int, at: int, where: Where) -> bool:
@@ -244,7 +243,7 @@ class Book:
         if not plain or took_ns < one.chunk_ns or not one.begin.fits(at - took_ns, self._step_ns):
             return False
         one.begin.add(at - took_ns)
-        one.done_ns, one.done, one.end_text = took_ns, where, b"%d" % one.base
+        one.done_ns, one.done, one.end_at = took_ns, where, one.base
         return True
 
     def _only_finish(self, one: Open, ctx: bytes, gen: int, reason: str, took_ns: int, at: int, where: Where) -> bool:
@@ -269,9 +268,9 @@ class Book:
             if len(found) == 1:
                 one = found[0]
                 self._appended.remove(tokens)
-                _drop(self.by_base, one.base, one)
+                drop(self.by_base, one.base, one)
                 self.by_base.setdefault(base, []).append(one)
-                one.base, one.earlier_gen, one.gen, one.end_text = base, one.gen, 0, b""
+                one.base, one.earlier_gen, one.gen, one.end_at = base, one.gen, 0, -1
                 one.first_decode, one.decode = one.decode, type(one.decode)()
                 return
 
@@ -293,7 +292,7 @@ class Book:
         same = self.by_ctx.get(ctx) or [
             one for one in self.by_base.get(spans[1], ()) if one.ctx is None and one.gen <= gen
         ]
-        found = [one for one in same if gen in (one.gen, one.gen + one.earlier_gen)] or self._swapped(same, gen)
+        found = [one for one in same if gen in (one.gen, one.gen + one.earlier_gen)] or swapped(self._groups, same, gen)
         if len(found) > 1:
             found = [one for one in found if one.done_ns is not None] or found
         if not found:
@@ -321,16 +320,6 @@ class Book:
         self._give_tools(one, ctx, reason)
         self._close(one)
         return True
-
-    def _swapped(self, same: list[Open], gen: int) -> list[Open]:
-        """Decode lines name no cached tokens: give a member of a group those that another one was given."""
-        for one in same:
-            members = self._groups.get(one.group, []) if one.group is not None else []
-            for other in members:
-                if other.finish is None and (other.base, other.gen) == (one.base, gen):
-                    one.swap_decode(other)
-                    return [one]
-        return []
 
     def _give_tools(self, one: Open, ctx: bytes, reason: str) -> None:
         waiting = self._tools.get(ctx)
@@ -394,9 +383,9 @@ class Book:
 
     def _close(self, one: Open) -> None:
         del self._open[one.number]
-        _drop(self.by_base, one.base, one)
+        drop(self.by_base, one.base, one)
         if one.ctx is not None:
-            _drop(self.by_ctx, one.ctx, one)
+            drop(self.by_ctx, one.ctx, one)
         if one.group is None:
             self._ended.add(one)
             return
@@ -422,9 +411,3 @@ class Book:
         for one in list(self._open.values()):
             self._close(one)
         self._ended.end()
-
-
-def _drop(of: dict[_Key, list[Open]], key: _Key, one: Open) -> None:
-    of[key].remove(one)
-    if not of[key]:
-        del of[key]

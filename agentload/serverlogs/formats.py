@@ -11,6 +11,7 @@ from agentload.errors import UsageError
 from agentload.serverlogs.unknown import Reader as UnknownReader
 
 HEAD_BYTES: Final = 1 << 18  # of a log, looked at to detect its format
+FED_BYTES: Final = 1 << 21  # at once: what a reader does for a block, whatever is in it, costs 1 ms
 MOST_HEAD_BYTES: Final = 1 << 22  # kept while no line is of any format: a long preamble of another program
 
 
@@ -89,7 +90,7 @@ def read(chunks: Iterable[bytes], name: str | None = None, stamps: Sequence[int]
         named = by_name(looks.best)
     reader: LogReader = UnknownReader() if named is None else named.reader(stamps)
     reader.feed(head)
-    for piece in pieces:
+    while piece := b"".join(_take(pieces, FED_BYTES)):
         reader.feed(piece)
     return Read(reader.close(), looks)
 

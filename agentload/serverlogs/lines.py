@@ -71,6 +71,7 @@ class Skip(NamedTuple):
     lines: int  # that are so far
     unknown: int  # of these; the others are ignored
     until: int  # from `end` so far they are handed over one by one, then the reader is asked again
+    told: int = 0  # of the lines, those that the reader has counted itself
 
 
 Bulk = Callable[[bytes, int], Skip]  # (block of whole lines, where)
@@ -95,7 +96,7 @@ class LineWalker:
         self.markers: list[Marker] = []
         self.size = 0
         self.odd = False  # the present block has a carriage return or a NUL somewhere
-        self.marked = False  # it may hold a marker
+        self.marked = False  # what is handed over may hold a marker
         self._take = take
         self._bulk = bulk
         self._mark = mark
@@ -108,6 +109,11 @@ class LineWalker:
     def lines(self) -> int:
         """Lines that have ended so far."""
         return self._line - 1
+
+    @property
+    def offset(self) -> int:
+        """Where the line after those begins."""
+        return self._offset
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the file; they may begin and end anywhere."""
@@ -122,10 +128,11 @@ class LineWalker:
             first = b"".join(self._parts)
             self._parts, self._kept = [], 0
             self._block(first if first.endswith(b"\n") else first + b"\n", base + end)
-            base, data = base + end, data[end:]
+        else:
+            end = 0
         cut = data.rfind(b"\n") + 1
-        if cut:
-            self._block(data[:cut], base + cut)
+        if cut > end:
+            self._block(data[end:cut], base + cut)
         if cut < len(data):
             self._keep(data[cut:])
 
@@ -146,8 +153,8 @@ class LineWalker:
         """Go through whole lines; `ends_at` is where the next block begins."""
         # Asked for the whole block first: what most blocks do not hold, no line is asked for.
         self.odd = b"\r" in block or b"\0" in block
-        self.marked = MARKER_TEXT in block
         if self._bulk is None:
+            self.marked = MARKER_TEXT in block
             self._each(block)
         else:
             self._stretches(block, self._bulk)
@@ -156,17 +163,19 @@ class LineWalker:
     def _stretches(self, block: bytes, bulk: Bulk) -> None:
         at = 0
         while at < len(block):
-            end, lines, unknown, until = bulk(block, at)
+            end, lines, unknown, until, told = bulk(block, at)
             if lines:
-                self.tally.ignored += lines - unknown
+                self.tally.ignored += lines - unknown - told
                 self.tally.unknown += unknown
                 self._line += lines
                 self._offset += end - at
             if until > end:
-                if self.odd or self.marked or block.find(b"\n", end) + 1 < until:
-                    self._each(block[end:until])
+                piece = block[end:until]
+                self.marked = MARKER_TEXT in piece
+                if self.odd or self.marked or piece.find(b"\n") + 1 < len(piece):
+                    self._each(piece)
                 else:
-                    self._one(block[end : until - 1])
+                    self._one(piece[:-1])
             at = max(end, until)
 
     def _one(self, text: bytes) -> None:

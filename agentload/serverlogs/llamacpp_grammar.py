@@ -11,7 +11,8 @@ all of the text, because a model's output in a verbose log can hold anything.
 import re
 from typing import Final
 
-_NUMBER: Final = rb" *(\d+(?:\.\d+)?)"
+# Digits are bounded everywhere: a number beyond a count of 10^12 or 115 days in ms is damage, and its line unknown.
+_NUMBER: Final = rb" *(\d{1,10}(?:\.\d+)?)"
 _RATES: Final = rb" +\( *\S+ ms per token, +\S+ tokens per second\)"
 
 _STAMP: Final = rb"\d{1,7}\.[0-5]\d\.\d{3}\.\d{3} "
@@ -20,7 +21,7 @@ TORN_PREFIX: Final = re.compile(_STAMP + rb"(?:[A-Z] )?")
 
 COLOUR: Final = re.compile(rb"\x1b\[[0-9;]*m")  # on a terminal only, or when asked for
 _PARTS: Final = rb"(?:srv|cmn|spec|que|res) +[^ |\n]+: +"
-SLOT: Final = re.compile(rb"slot +[^ |]+: id +(\d+) \| task (-?\d+) \| +([^ ].*)", re.DOTALL)
+SLOT: Final = re.compile(rb"slot +[^ |]+: id +(\d{1,12}) \| task (-?\d{1,12}) \| +([^ ].*)", re.DOTALL)
 OTHER: Final = re.compile(_PARTS + rb"([^ ].*)", re.DOTALL)
 INNER_NAME: Final = re.compile(rb"[\w()]+: +(.*)", re.DOTALL)  # some texts begin with the function's name again
 LIBRARY: Final = re.compile(rb"(\w+): +(.*)", re.DOTALL)  # llama_context: n_ctx = 4096
@@ -30,18 +31,18 @@ LIBRARY: Final = re.compile(rb"(\w+): +(.*)", re.DOTALL)  # llama_context: n_ctx
 # Older builds: no is_child; n_prompt_tokens; `kv cache rm [895, end)`, then `n_tokens = 895, memory_seq_rm [895, end)`.
 LAUNCH: Final = re.compile(rb"processing task(?:, is_child = [01])?")
 NEW_PROMPT: Final = re.compile(
-    rb"new prompt, n_ctx_slot = \d+, n_keep = -?\d+, (?:task\.n_tokens|n_prompt_tokens) = (\d+)"
+    rb"new prompt, n_ctx_slot = \d+, n_keep = -?\d+, (?:task\.n_tokens|n_prompt_tokens) = (\d{1,12})"
 )
 CACHED: Final = re.compile(
-    rb"(?:cached )?n_tokens = (\d+), memory_seq_rm \[\d+, end\)|kv cache rm \[(\d+), end\)"
+    rb"(?:cached )?n_tokens = (\d{1,12}), memory_seq_rm \[\d+, end\)|kv cache rm \[(\d{1,12}), end\)"
 )  # what is removed from there on was not reused
-PROMPT_TIME: Final = re.compile(rb"prompt eval time =" + _NUMBER + rb" ms / +(\d+) tokens" + _RATES)
-EVAL_TIME: Final = re.compile(rb"eval time =" + _NUMBER + rb" ms / +(\d+) tokens" + _RATES)
-TOTAL_TIME: Final = re.compile(rb"total time =" + _NUMBER + rb" ms / +(\d+) tokens")
-RELEASE: Final = re.compile(rb"stop processing: n_(?:tokens|past) = (\d+), truncated = ([01])")
+PROMPT_TIME: Final = re.compile(rb"prompt eval time =" + _NUMBER + rb" ms / +(\d{1,12}) tokens" + _RATES)
+EVAL_TIME: Final = re.compile(rb"eval time =" + _NUMBER + rb" ms / +(\d{1,12}) tokens" + _RATES)
+TOTAL_TIME: Final = re.compile(rb"total time =" + _NUMBER + rb" ms / +(\d{1,12}) tokens")
+RELEASE: Final = re.compile(rb"stop processing: n_(?:tokens|past) = (\d{1,12}), truncated = ([01])")
 SPECULATED: Final = re.compile(rb"draft acceptance(?: rate)? = .*")
 # In builds older than `is_child` the timings are one entry: this line, and below it those of them without prefix.
-TIMINGS_HEAD: Final = re.compile(rb"slot +print_timing: id +(\d+) \| task (-?\d+) \| *")
+TIMINGS_HEAD: Final = re.compile(rb"slot +print_timing: id +(\d{1,12}) \| task (-?\d{1,12}) \| *")
 TIMINGS_WORDS: Final = frozenset(("prompt", "eval", "total", "draft"))
 SHIFTED: Final = re.compile(rb"(?:slot context shift|input truncated), .*")
 
@@ -63,8 +64,8 @@ READY: Final = re.compile(rb"model loaded|(?:server is )?listening on \S+(?: - s
 BUILD: Final = re.compile(rb"build: (\d+ \([0-9a-z]+\)) with .*")  # the first line of older builds
 # A server that starts others (one a model) writes each one's port before its lines.
 TAG: Final = re.compile(rb"\[\d{2,5}\] ")
-CANCEL: Final = re.compile(rb"cancel task, id_task = (\d+)")
-REFUSED: Final = re.compile(rb"task id = (\d+), error: (.*)")
+CANCEL: Final = re.compile(rb"cancel task, id_task = (\d{1,12})")
+REFUSED: Final = re.compile(rb"task id = (\d{1,12}), error: (.*)")
 
 # Lines that come before BOOT: of the same start of the server.
 TWICE: Final = re.compile(
@@ -73,7 +74,7 @@ TWICE: Final = re.compile(
 OVERWRITTEN: Final = re.compile(
     rb"(?:warn: )?(LLAMA_\w+) environment variable is set, but will be overwritten by command line argument (\S+)"
 )
-ROUNDED: Final = re.compile(rb"n_ctx is not divisible by n_seq_max - rounding down to (\d+)")
+ROUNDED: Final = re.compile(rb"n_ctx is not divisible by n_seq_max - rounding down to (\d{1,12})")
 SUSPECT: Final = re.compile(
     rb"(?:forcing full prompt re-processing|failed to find (?:free space|a memory slot)"
     rb"|server is (?:entering|exiting) sleeping state).*"
@@ -82,22 +83,25 @@ SUSPECT: Final = re.compile(
 # (pattern, names of its groups): settings. Values become int or bool where they look like one.
 SETTINGS: Final = (
     (
-        re.compile(rb"initializing, n_slots = (\d+), n_ctx_slot = (\d+), kv_unified = '(true|false)'"),
+        re.compile(rb"initializing, n_slots = (\d{1,12}), n_ctx_slot = (\d{1,12}), kv_unified = '(true|false)'"),
         ("n_slots", "n_ctx_slot", "kv_unified"),
     ),
-    (re.compile(rb"n_threads = (\d+) \(n_threads_batch = (\d+)\) / \d+ \|.*"), ("n_threads", "n_threads_batch")),
-    (re.compile(rb"n_threads = (\d+)(?: / \d+ \|.*)?"), ("n_threads",)),
-    (re.compile(rb"initializing slots, n_slots = (\d+)"), ("n_slots",)),
-    (re.compile(rb"llama threadpool init, n_threads = (\d+)"), ("n_threads",)),
-    (re.compile(rb"verbosity = (\d+) \(adjust with the .*"), ("verbosity",)),
+    (
+        re.compile(rb"n_threads = (\d{1,12}) \(n_threads_batch = (\d{1,12})\) / \d+ \|.*"),
+        ("n_threads", "n_threads_batch"),
+    ),
+    (re.compile(rb"n_threads = (\d{1,12})(?: / \d+ \|.*)?"), ("n_threads",)),
+    (re.compile(rb"initializing slots, n_slots = (\d{1,12})"), ("n_slots",)),
+    (re.compile(rb"llama threadpool init, n_threads = (\d{1,12})"), ("n_threads",)),
+    (re.compile(rb"verbosity = (\d{1,12}) \(adjust with the .*"), ("verbosity",)),
     (re.compile(rb"build_info: (\S.*)"), ("build_info",)),
     (re.compile(rb"build[ :]+(\S.*)"), ("build",)),
     (re.compile(rb"loading model '(.*)'"), ("model",)),
     (re.compile(rb"local path '(.*)'"), ("model_path",)),
-    (re.compile(rb"prompt cache is enabled, size limit: (\d+) MiB"), ("cache_ram_mib",)),
+    (re.compile(rb"prompt cache is enabled, size limit: (\d{1,12}) MiB"), ("cache_ram_mib",)),
     (re.compile(rb"prompt cache is (disabled).*"), ("prompt_cache",)),
     (
-        re.compile(rb"context checkpoints enabled, max = (\d+), min spacing = (\d+)"),
+        re.compile(rb"context checkpoints enabled, max = (\d{1,12}), min spacing = (\d{1,12})"),
         ("ctx_checkpoints", "ctx_checkpoint_spacing"),
     ),
     (re.compile(rb"adding speculative implementation '(.*)'"), ("speculative",)),
@@ -140,15 +144,15 @@ CHAT_TEMPLATE: Final = re.compile(rb"chat template, chat_template: .*")
 
 # ---- the lines that most logs are full of, in one go ---------------------------------------------------------------
 
-_HOT_NUMBER: Final = rb" *(\d+\.\d\d) ms / +(\d+) tokens"
+_HOT_NUMBER: Final = rb" *(\d{1,10}\.\d\d) ms / +(\d{1,12}) tokens"
 # Groups: 1-4 stamp, 5 slot, 6 task; the last one that took part says which line it is.
 HOT: Final = re.compile(
-    rb"(\d{1,7})\.([0-5]\d)\.(\d{3})\.(\d{3}) [A-CE-Z] slot +[^ |]+: id +(\d+) \| task (-?\d+) \| +(?:"
+    rb"(\d{1,7})\.([0-5]\d)\.(\d{3})\.(\d{3}) [A-CE-Z] slot +[^ |]+: id +(\d{1,12}) \| task (-?\d{1,12}) \| +(?:"
     rb"processing task, is_child = ([01])"
     rb"|prompt eval time =" + _HOT_NUMBER + _RATES
     + rb"|eval time =" + _HOT_NUMBER + _RATES
     + rb"|total time =" + _HOT_NUMBER
-    + rb"|stop processing: n_(?:tokens|past) = (\d+), truncated = ([01])"
+    + rb"|stop processing: n_(?:tokens|past) = (\d{1,12}), truncated = ([01])"
     + rb"|(" + _SLOT_NOISE + rb"))", re.DOTALL
 )  # fmt: skip
 HOT_LAUNCH, HOT_PROMPT, HOT_EVAL, HOT_TOTAL, HOT_RELEASE, HOT_NOISE = 7, 9, 11, 13, 15, 16
@@ -158,7 +162,7 @@ HOT_LAUNCH, HOT_PROMPT, HOT_EVAL, HOT_TOTAL, HOT_RELEASE, HOT_NOISE = 7, 9, 11, 
 # possessively: Python before 3.11.5 gets it wrong for groups.
 NOISE_LINES: Final = re.compile(
     rb"(?:" + _STAMP + rb"(?:D [^\n]*+\n(?:(?![\d\0\x1b\[]|warn: |LLAMA_)[^\n]*+\n)*"
-    rb"|[A-CE-Z] (?:slot +[^ |\n]++: id +\d++ \| task -?\d++ \| ++(?:" + _SLOT_NOISE + rb")|"
+    rb"|[A-CE-Z] (?:slot +[^ |\n]++: id +\d{1,12}+ \| task -?\d{1,12}+ \| ++(?:" + _SLOT_NOISE + rb")|"
     + _PARTS + rb"(?:" + _OTHER_NOISE + rb"))\n))*"
 )  # fmt: skip
 
@@ -173,7 +177,7 @@ def value(text: bytes) -> str | int | bool:
     """Return a setting's value as bool, int or text."""
     if text in (b"true", b"false"):
         return text == b"true"
-    return int(text) if text.isdigit() else text.decode("utf-8", "replace")
+    return int(text) if text.isdigit() and len(text) < 19 else text.decode("utf-8", "replace")
 
 
 def begins_entry(line: bytes) -> bool:

@@ -1,7 +1,8 @@
 """Which processes belong to a server, and how does all of it end?
 
 A server runs in a session of its own (servers.process). Its family is itself, its descendants, and whoever is in its
-session: a wrapper script may have ended long before the server that it started.
+session: a wrapper script may have ended long before the server that it started. A descendant with a session of its own
+is one of them too; who was seen once stays one, since nothing tells it from others when its parent has ended.
 """
 
 import os
@@ -34,26 +35,35 @@ class Family:
         except psutil.NoSuchProcess:
             self._first = None
         self._wait_first = wait_first
+        self._seen: set[psutil.Process] = set()
 
     def running(self) -> list[psutil.Process]:
         """Return those that run now; one that only waits to be collected does not."""
-        if psutil.pid_exists(self.pid) and (self._first is None or not self._first.is_running()):
-            return []  # another process has its number: while one of ours lived, the kernel would not give it away
-        found: set[psutil.Process] = set()
-        if self._first is not None:
+        found = {one for one in self._seen if one.is_running()}
+        # Otherwise another process has its number: while one of its session lived, the kernel would not give it away.
+        if not psutil.pid_exists(self.pid) or (self._first is not None and self._first.is_running()):
+            if self._first is not None:
+                found.add(self._first)
+            for pid in psutil.pids():
+                with suppress(OSError, psutil.NoSuchProcess):
+                    if os.getsid(pid) == self.pid:
+                        found.add(psutil.Process(pid))
+        for one in list(found):
             with suppress(psutil.NoSuchProcess):
-                found |= {self._first, *self._first.children(recursive=True)}
-        for pid in psutil.pids():
-            with suppress(OSError, psutil.NoSuchProcess):
-                if os.getsid(pid) == self.pid:
-                    found.add(psutil.Process(pid))
-        return [one for one in found if runs(one)]
+                found.update(one.children(recursive=True))
+        self._seen = {one for one in found if runs(one)}
+        return list(self._seen)
 
     def end(self, grace_s: float) -> bool:
         """Send SIGTERM, and SIGKILL to those that run after `grace_s`; return whether that was needed. Blocks."""
-        if self.running():
+        members = self.running()
+        if members:
+            others = [one for one in members if not self._in_group(one)]  # one signal each: a second may mean "at once"
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGTERM)
+            for one in others:
+                with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                    one.terminate()
         left = self._left_after(grace_s)
         killed = bool(left)
         for _ in range(_KILLS):
@@ -62,6 +72,12 @@ class Family:
                     one.kill()
             left = left and self._left_after(_POLL_S)
         return killed
+
+    def _in_group(self, process: psutil.Process) -> bool:
+        try:
+            return os.getpgid(process.pid) == self.pid
+        except ProcessLookupError:
+            return True
 
     def _left_after(self, seconds: float) -> list[psutil.Process]:
         """Return who runs when `seconds` have passed, or nobody before."""

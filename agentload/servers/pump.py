@@ -37,7 +37,7 @@ class Pump:
             raise
         self.log = log
         self._size = 0
-        self._partial = b""
+        self._partial: list[bytes] = []  # pieces of a line that has not ended: joined once, however many there are
         self._partial_stamp = 0
         self._last_stamp = 0
         self._ends_whole = True
@@ -88,8 +88,9 @@ class Pump:
 
     def tail(self, limit_bytes: int = 2000) -> str:
         """Return the last whole lines of the log, for an error message."""
-        with self._lock:
-            data = self.log.read_bytes()[-limit_bytes:] + self._partial
+        with self._lock, self.log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - limit_bytes))
+            data = log.read() + b"".join(self._partial)[-limit_bytes:]
         return data.decode("utf-8", "replace")
 
     def _run(self) -> None:
@@ -115,15 +116,17 @@ class Pump:
     def _take(self, piece: bytes, stamp: int) -> None:
         if not piece:
             if self._partial:  # the server's last line has no newline; neither has the log
-                data, self._partial = self._partial, b""
+                data, self._partial = b"".join(self._partial), []
                 self._append(data, [self._partial_stamp])
             return
-        data = self._partial + piece
-        cut = data.rfind(b"\n") + 1
-        self._partial = data[cut:]
+        cut = piece.rfind(b"\n") + 1
+        before, rest = self._partial, piece[cut:]
         self._partial_stamp = stamp
-        if cut:
-            whole = data[:cut]
+        if not cut:
+            before.append(piece)
+        else:
+            self._partial = [rest] if rest else []
+            whole = b"".join((*before, piece[:cut]))
             self._append(whole, [stamp] * whole.count(b"\n"))
 
     def _append(self, data: bytes, stamps: list[int]) -> None:

@@ -42,6 +42,16 @@ def test_text_without_an_action_is_an_answer(said: str) -> None:
     assert JsonActions().said(answer(said)) == ({"role": "assistant", "content": said}, ())
 
 
+@pytest.mark.parametrize("depth", [940, 960, 980, 3000])
+def test_an_action_that_nests_too_deep_is_none_or_has_bad_arguments(depth: int) -> None:
+    nested = '{"tool": "read", "arguments": {"path": ' + "[" * depth + "]" * depth + "}}"
+    message, calls = JsonActions().said(answer(nested))
+    assert message == {"role": "assistant", "content": nested}
+    assert len(calls) <= (0 if depth == 3000 else 1)  # below about 1,000 it depends on how deep the caller is
+    assert [arguments_of(call) for call in calls] == [None] * len(calls)
+    assert JsonActions().said(answer(f"{nested} {TEXT}"))[1][0].name in ("read", "bash")
+
+
 def test_a_json_action_without_arguments_has_none_and_ids_count_up() -> None:
     actions = JsonActions()
     first = actions.said(answer('{"tool": "read"}'))[1][0]
@@ -77,12 +87,30 @@ def test_native_calls_are_kept_as_they_came_with_content_null_and_the_reasoning_
 
 
 @pytest.mark.parametrize(
-    "broken", ['{"path": ', "[1]", '"text"', "null", "NaN", '{"limit": NaN}', '{"path": "a"} extra']
+    "broken",
+    [
+        '{"path": ',
+        "[1]",
+        '"text"',
+        "null",
+        "NaN",
+        '{"limit": NaN}',
+        '{"limit": 1e400}',
+        '{"path": "a"} extra',
+        pytest.param("[" * 1000, id="deep"),
+        pytest.param('{"a":' + "[" * 50 + "]" * 50 + "}", id="51 deep"),
+        pytest.param('{"a":' * 3000 + "1" + "}" * 3000, id="deep object"),
+    ],
 )
 def test_native_arguments_that_are_no_object_become_one_in_the_history_only(broken: str) -> None:
     message, calls = NativeActions().said(answer("", "", ToolCall("c", "read", broken)))
     assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"unparsed": broken}
     assert calls[0].arguments == broken
+
+
+def test_arguments_50_deep_are_read() -> None:
+    text = '{"a":' + "[" * 49 + "]" * 49 + "}"
+    assert arguments_of(ToolCall("c", "read", text)) == json.loads(text)
 
 
 def test_empty_arguments_are_an_empty_object_on_both_sides() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import ssl
 from pathlib import Path
 from typing import Any
@@ -341,3 +342,37 @@ async def test_half_an_emoji_in_the_history_goes_out_as_jsons_own_escape() -> No
     body = await encode_body("m", ChatCall("r", "a", 0, ({"role": "user", "content": "a\ud83d"},)))
     assert b'"content":"a\\ud83d"' in body
     assert json.loads(body)["messages"][0]["content"] == "a\ud83d"
+
+
+# ---- numbers that cannot be
+
+
+NAN, HUGE = float("nan"), 10**400
+
+
+@pytest.mark.parametrize("count", [-5, 10**12 + 1, 10**30, NAN])
+async def test_a_count_that_cannot_be_is_not_known(count: float) -> None:
+    done = await ask(
+        [answer(delta(content="x"), STOP, event(choices=[], usage={**USAGE, "prompt_tokens": count}), DONE)]
+    )
+    assert (done.error, done.usage) == (None, Usage(prompt_tokens=None, completion_tokens=2))
+    told = f"prompt_tokens: expected 0 to 1e+12, got {count}: not known"
+    assert done.notes == (() if math.isnan(count) else (told,))
+
+
+@pytest.mark.parametrize("ms", ["NaN", "Infinity", "-Infinity", "1e400", str(HUGE), "-1"])
+async def test_a_time_that_cannot_be_is_not_known_and_can_be_written(ms: str) -> None:
+    timings = {"prompt_n": 1, "prompt_ms": "MS", "predicted_n": 1, "predicted_ms": 1.5}
+    last = event(choices=[], timings=timings, odd=["MS"]).replace(b'"MS"', ms.encode())
+    done = await ask([answer(delta(content="x"), STOP, last, DONE)])
+    assert (done.error, done.timings) == (None, None)
+    assert done.raw_timings is not None
+    kept = int(ms) if ms.lstrip("-").isdigit() else None
+    written = json.loads(json.dumps([done.raw_timings, done.raw_extra[0][2]], allow_nan=False))
+    assert written == [{**timings, "prompt_ms": kept}, [kept]]
+
+
+async def test_the_greatest_count_is_known() -> None:
+    usage = {**USAGE, "prompt_tokens": 10**12, "completion_tokens": 0}
+    done = await ask([answer(delta(content="x"), STOP, event(choices=[], usage=usage), DONE)])
+    assert (done.usage, done.notes) == (Usage(prompt_tokens=10**12, completion_tokens=0), ())

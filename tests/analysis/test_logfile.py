@@ -338,3 +338,70 @@ def test_nothing_is_written_beside_the_log(tmp_path: Path) -> None:
     logfile.read_file(path).frames()
     assert list(tmp_path.iterdir()) == [path]
     assert path.stat().st_mtime_ns == before.st_mtime_ns
+
+
+# ---- numbers that cannot be, and what is no log ---------------------------------------------------------------------
+
+REAL = LOGS / "llamacpp" / "real_default.log"
+MANY = b"9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("pattern", "damage"),
+    [
+        (rb"(prompt eval time = +)[\d.]+( ms)", b"99999999999999999999.99"),
+        (rb"(prompt eval time = +)[\d.]+( ms)", MANY),
+        (rb"( \|        eval time = +)[\d.]+( ms)", MANY + b".00"),
+        (rb"( ms / +)\d+( tokens)", MANY),
+        (rb"(total time = +)[\d.]+( ms)", b"12345678901.00"),
+        (rb"(stop processing: n_tokens = )\d+(,)", b"9223372036854775807"),
+        (rb"(slot +\w+: id +)\d+( )", MANY),
+        (rb"(\| task )\d+( \| processing task)", MANY),
+        (rb"(n_slots = )\d+(, n_ctx_slot)", MANY),
+    ],
+)
+@pytest.mark.parametrize("prefixed", [True, False])
+def test_a_line_with_a_number_that_cannot_be_is_unknown(
+    tmp_path: Path, pattern: bytes, damage: bytes, *, prefixed: bool
+) -> None:
+    data = REAL.read_bytes()
+    if not prefixed:
+        data = re.sub(rb"(?m)^\d+\.\d\d\.\d{3}\.\d{3} [A-Z] ", b"", data)
+    found = re.search(pattern, data)
+    assert found is not None
+    begin, end = data.rindex(b"\n", 0, found.start()) + 1, data.index(b"\n", found.end())
+    stamp = re.match(rb"(?:\d+\.\d\d\.\d{3}\.\d{3} [A-Z] )?", data[begin:end])
+    assert stamp is not None
+    other = tmp_path / "other.log"
+    other.write_bytes(data[:begin] + stamp[0] + b"gibberish" + data[end:])
+    path = tmp_path / "damaged.log"
+    path.write_bytes(data[: found.start()] + found[1] + damage + found[2] + data[found.end() :])
+    expected, got = (logfile.read_file(one, "llamacpp").found for one in (other, path))
+    assert got["lines"]["unknown"] == expected["lines"]["unknown"] > 0
+    assert got["lines"]["understood"] == expected["lines"]["understood"]
+    assert got["requests"] == expected["requests"]
+
+
+NGINX = b'127.0.0.1 - - [29/Nov/2026:13:12:04 +0000] "GET / HTTP/1.1" 200 612 "-" "curl/8.5.0"\n'
+
+
+@pytest.mark.parametrize(
+    ("data", "log_format", "said"),
+    [
+        (bytes(1 << 20), None, "it is binary"),
+        (bytes(1 << 20), "llamacpp", "it is binary"),
+        (bytes(range(256)) * 400, "llamacpp", "it is binary"),
+        (b"server.log".ljust(257, b"\0") + b"ustar\x0000".ljust(255, b"\0") + NGINX, "llamacpp", "packed \\(tar\\)"),
+        (NGINX * 50, "llamacpp", "none of the 50 lines of .* is of it, nor of another known format"),
+        (NGINX * 50, "ds4", "none of the 50 lines of .* is of it, nor of another known format"),
+    ],
+)
+def test_what_is_no_log_of_the_format_is_refused(
+    tmp_path: Path, data: bytes, log_format: str | None, said: str
+) -> None:
+    path = tmp_path / "some.log"
+    path.write_bytes(data)
+    with pytest.raises((InputError, UsageError), match=said) as caught:
+        logfile.read_file(path, log_format)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)

@@ -90,3 +90,16 @@ def test_every_json_value_is_read_as_it_was_written(value: object) -> None:
 def test_a_long_value_is_cut_in_the_message() -> None:
     with pytest.raises(ValueError, match=r"got 'x{59}\.\.\.$"):
         validated(LINE, b'{"t":"%s","name":"x"}' % (b"x" * 10_000))
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (b'{"agents":[{"a":1},{"started":1e400}]}', "agents.1.started"),
+        (b'{"x":-1e999}', "x"),
+        (b"[[0.5,1e309]]", "0.1"),
+    ],
+)
+def test_a_number_that_becomes_infinite_is_refused_with_its_place(text: bytes, place: str) -> None:
+    with pytest.raises(ValueError, match=f"^expected finite numbers, got a number beyond 1.8e308 in {place}$"):
+        parse(text)

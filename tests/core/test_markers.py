@@ -28,3 +28,9 @@ def test_a_line_whose_bytes_no_marker_has_is_none(damage: bytes) -> None:
     """A byte flipped in a log made an error of the decoder."""
     for at in range(len(LINE)):
         assert markers.parse(LINE[:at] + damage + LINE[at + 1 :], None) is None or LINE[at : at + 1] == damage
+
+
+@pytest.mark.parametrize("at_ns", [b"9999999999999999999", b"4102444800000000001"])
+def test_a_time_after_2100_is_damage_and_no_marker(at_ns: bytes) -> None:
+    """19 digits can be more than 64 bits hold, and made an error of the arithmetic."""
+    assert markers.parse(LINE.replace(b"1795958524123456789", at_ns), None) is None

@@ -47,7 +47,9 @@ def test_an_end_without_a_begin_is_said_with_its_line() -> None:
 def test_an_end_before_its_begin_is_no_segment_of_negative_length() -> None:
     segments, doubts = segments_of([begin("s1", 10, 1), end("s1", 9, 2)])
     assert segments == (Segment("s1", "r1", "default", T0 + 10, None),)
-    assert [doubt.code for doubt in doubts] == ["segment-end-without-begin", "segment-without-end"]
+    assert [doubt.code for doubt in doubts] == ["segment-ends-before-begin"]
+    assert "begins at line 1 and ends at line 2" in doubts[0].message
+    assert "its end stands before its begin" in doubts[0].message
 
 
 def test_a_begin_without_an_end_is_open_and_said_with_its_line() -> None:

@@ -400,6 +400,41 @@ async def test_ctrl_c_ends_the_run_as_cancelled_and_it_can_be_accounted_for(
     assert "ended in a call" not in stdout.decode()
 
 
+@pytest.mark.anyio
+async def test_ctrl_c_while_a_cancelled_run_is_accounted_for_costs_no_account(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    program = (
+        "import signal\n"
+        "from agentload import cli\n"
+        "from agentload.analysis import account as accounts\n"
+        "real = accounts.account\n"
+        "def account(path):\n"
+        "    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):\n"
+        "        signal.raise_signal(number)\n"
+        "    return real(path)\n"
+        "accounts.account = account\n"
+        "cli.main()\n"
+    )
+    async with ChatModel(hang_at=3) as model:
+        path = scenario_file(tmp_path, base_url=model.url, stagger_s=0.0)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", program, "run", path, "--out", str(out)),
+            stdout=PIPE,
+            stderr=PIPE,
+            env=environment(cache_dir),
+        )
+        await model.hanging.wait()
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = await process.communicate()
+    run = only_run(out)
+    assert process.returncode == 1, stderr.decode()
+    assert stdout.decode().splitlines()[-1] == str(run.path)
+    assert stderr.decode().splitlines()[-1] == "status: cancelled: interrupted by a signal"
+    assert (run.path / "derived" / "account.json").is_file()
+
+
 async def read_until(process: Process, wanted: str) -> list[str]:
     """The lines on stderr up to one that is `wanted`."""
     assert process.stderr is not None

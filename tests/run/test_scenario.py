@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import tomli_w
 
+from agentload.agents.chat import encode_body
 from agentload.agents.outcome import AgentLimits
+from agentload.core.records import ChatCall
 from agentload.errors import InputError, UsageError
 from agentload.run import scenario
 from agentload.run.scenario import EMBEDDED_LIMITS, Limits, Scenario, resolve
@@ -290,3 +292,38 @@ def test_a_scenario_file_that_is_not_there_or_no_text_is_an_input_error(tmp_path
     (tmp_path / "bytes.toml").write_bytes(b'name = "\xff"')
     with pytest.raises(InputError, match=r"bytes\.toml: expected TOML in UTF-8: "):
         scenario.read_fields(tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize("server", [{"log": "a\0b"}, {"launch": "serve \0"}, {"args": ["-c", "\0"]}])
+def test_nul_in_a_servers_text_is_refused(server: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"server\.\w+.*: must not hold NUL"):
+        of(server=server)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    made: Any = 1
+    for _ in range(levels - 1):
+        made = [made]
+    return {"x": made}
+
+
+def test_a_request_value_is_nested_32_deep_at_most() -> None:
+    assert of(request=nested(32)).request == nested(32)
+    with pytest.raises(UsageError, match="request: expected lists and tables at most 32 deep"):
+        of(request=nested(33))
+    with pytest.raises(UsageError, match="at most 32 deep"):
+        of(request=nested(100_000))
+
+
+def test_a_bad_request_value_is_told_with_the_line_of_its_table() -> None:
+    with pytest.raises(UsageError, match=r"^s\.toml:3: request: expected request values that JSON has"):
+        scenario.from_fields({"request": {"x": float("inf")}}, "s.toml", text='name = "a"\n\n[request]\nx = inf\n')
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", scenario.REQUEST_OURS)
+async def test_a_request_parameter_that_the_transport_refuses_is_refused_before(name: str) -> None:
+    with pytest.raises(UsageError, match=f"request: must not hold {name}: agentload sets it"):
+        of(request={name: 1})
+    with pytest.raises(UsageError, match="agentload sets them"):
+        await encode_body("m", ChatCall("a0-t1-r1", "a0", 1, (), extra={name: 1}))

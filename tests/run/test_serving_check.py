@@ -34,12 +34,37 @@ from tests.run.runs import fields_of, make
         "http://127.0.0.1:1 8/v1",
         "http://[::1/v1",
         "http://ex..ämple/v1",
+        "http://127.0.0.1:8080/v1\r",
+        "http://127.0.0.1:8080/\x01v1",
+        "http://127.0.0.1:8080/v 1",
+        "http://a..b/v1",
+        f"http://{'a' * 70}.example/v1",
+        "http://999.1.1.1/v1",
     ],
 )
 def test_a_base_url_that_is_none_is_refused_with_what_was_given(url: str) -> None:
     with pytest.raises(UsageError, match="expected a base URL such as") as caught:
         check(Server(kind="endpoint", base_url=url), {})
     assert repr(url) in str(caught.value)
+
+
+def test_of_a_base_url_that_is_far_too_long_only_the_beginning_is_shown() -> None:
+    with pytest.raises(UsageError, match=r"expected a base URL such as .*70,010 characters") as caught:
+        check(Server(kind="endpoint", base_url=f"http://{'a' * 70_000}/v1"), {})
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8080/v1?x=1", "http://127.0.0.1:8080/v1#x"])
+def test_a_base_url_with_a_query_or_a_fragment_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="expected a base URL without a query"):
+        check(Server(kind="endpoint", base_url=url), {})
+
+
+@pytest.mark.parametrize("url", ["http://me:s3cret@127.0.0.1:8080/v1", "http://me:s3cret@127.0.0.1:99999/v1"])
+def test_credentials_in_a_base_url_are_refused_without_being_shown(url: str) -> None:
+    with pytest.raises(UsageError, match="put the key into OPENAI_API_KEY") as caught:
+        check(Server(kind="endpoint", base_url=url), {})
+    assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/v1", "https://models.example/v1", "http://[::1]:80/v1"])
@@ -49,10 +74,16 @@ def test_a_base_url_passes(url: str) -> None:
     assert server.kind == "endpoint"
 
 
-def test_a_key_that_no_header_takes_is_refused_without_being_shown() -> None:
+@pytest.mark.parametrize("key", ["gehä1m", "sk-s3cret\n", "sk s3cret"])
+def test_a_key_that_no_header_takes_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(UsageError, match="OPENAI_API_KEY") as caught:
-        check(Server(), {"OPENAI_API_KEY": "gehä1m"})
-    assert "gehä1m" not in str(caught.value)
+        check(Server(), {"OPENAI_API_KEY": key})
+    assert key.strip()[3:] not in str(caught.value)
+
+
+def test_a_launch_command_that_asks_for_port_0_is_refused() -> None:
+    with pytest.raises(UsageError, match="which becomes a free port"):
+        check(Server(kind="launch", launch="serve --port 0"), {})
 
 
 def test_a_log_format_that_is_not_installed_is_refused_with_those_that_are() -> None:
@@ -67,11 +98,21 @@ def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"request": {"x": dt.date(2020, 1, 1)}}, {"request": {"x": float("nan")}}, {"condition": "a\udcff"}],
-    ids=["date", "nan", "surrogate"],
+    [{"request": {"x": dt.date(2020, 1, 1)}}, {"request": {"x": float("nan")}}, {"request": {"x": float("inf")}}],
+    ids=["date", "nan", "infinite"],
 )
-def test_what_can_be_neither_written_nor_sent_is_refused(fields: dict[str, Any]) -> None:
+def test_a_request_value_that_json_has_not_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="expected request values that JSON has"):
+        from_fields(fields, "")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"condition": "a\udcff"}, {"server": {"args": ["a\udcff"]}}, {"server": {"log": "a\udcff"}}],
+    ids=["condition", "args", "log"],
+)
+def test_text_that_has_no_utf_8_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="expected text in UTF-8"):
         from_fields(fields, "")
 
 

@@ -85,18 +85,112 @@ def mixed(rare: list[str], plain: list[str]) -> st.SearchStrategy[list[str]]:
     )
 
 
+DS4_CTX = st.tuples(st.integers(0, 30), st.integers(1, 90)).map(lambda ctx: f"{ctx[0]}..{sum(ctx)}:{ctx[1]}")
+DS4_FLAGS = st.sampled_from(
+    ["", " TOOLS", " THINKING", " RESPPROTO TOOLS THINKING", " DSML_START", " DSML_END", " NEW_FLAG", " TOOLs", " "]
+)
+DS4_RATE = st.sampled_from(["0.70", "123456.78", "inf", "-nan", "1", "7.", ".", "12/3"])
+DS4_S = st.sampled_from(["0.100", "0.300", "7.000", "12345678.999", "123456789.000", "1.5", "x", "0.300s", ""])
+DS4_STAMP = st.sampled_from(
+    [AT] * 8 + [f"0914 12:00:{s:02d} " for s in range(1, 9)]
+    + [f"{day} 00:00:00 " for day in ("0229", "0301", "0101", "1305")]
+    + ["0914 13:30:00 ", "0914 11:59:58 ", "0914_12:00:00 "]
+)  # fmt: skip
+DS4_N = st.sampled_from(["0", "7", "07", "50", "99999999", "999999999", "1234567890", ""])
+
+
+@st.composite
+def ds4_like(draw: st.DrawFn) -> str:
+    """Draw a line that is, or nearly is, one of those that most logs are full of."""
+    ctx, flags = draw(st.one_of(st.sampled_from(["0..90:90"] * 4 + ["90..97:7", "97..99:2"]), DS4_CTX)), draw(DS4_FLAGS)
+    rates, took, number = f"chunk={draw(DS4_RATE)} t/s avg={draw(DS4_RATE)} t/s", draw(DS4_S), draw(DS4_N)
+    reason = draw(st.sampled_from(["stop", "length", "tool_calls", "error", 'error error="x"', "other"]))
+    status = draw(st.sampled_from(["ok", "0", "failed", "ok "]))
+    text = draw(
+        st.sampled_from([
+            f"chat ctx={ctx}{flags} prompt start",
+            f"chat ctx={ctx}{flags} prompt done {took}s",
+            f"chat ctx={ctx}{flags} prefill chunk {number}/90 ({draw(DS4_RATE)}%) {rates} {took}s",
+            f"chat ctx={ctx} gen={number}{flags} decoding {rates} {took}s",
+            f"chat ctx={ctx}{flags} decoding {rates} {took}s",
+            f"chat ctx={ctx} gen={number}{flags} finish={reason} {took}s",
+            f"completion ctx={ctx}{flags} prompt start",
+            f"decode batch count={number} elapsed={took} ms status={status}",
+        ])
+    )  # fmt: skip
+    line = draw(DS4_STAMP) + SERVER + text
+    end = draw(st.sampled_from([""] * 12 + [" ", "\r", "\0", "\x1b[0m", "\r\r"]))
+    return line[: draw(st.integers(0, len(line)))] if draw(st.integers(0, 19)) == 0 else line + end
+
+
 @pytest.mark.parametrize("foreign", [0, 40])
-@settings(max_examples=250)
+@settings(max_examples=250, deadline=None)
 @given(lines=mixed(DS4_RARE, DS4_PLAIN), data=st.data())
 def test_a_ds4_log_in_bulk_is_the_same(foreign: int, lines: list[str], data: st.DataObject) -> None:
     # With foreign lines all around it few lines of a block are the server's.
     text = ["elsewhere"] * foreign + lines + ["elsewhere"] * foreign
     whole = "".join(line + "\n" for line in text).encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=3)))
-    assert read(ds4.Reader(), whole, cuts, bulk=True) == read(ds4.Reader(), whole, [], bulk=False)
+    assert read(ds4.Reader(small=0), whole, cuts, bulk=True) == read(ds4.Reader(), whole, [], bulk=False)
 
 
-@settings(max_examples=400)
+def story(rounds: int) -> list[str]:
+    """Return the lines of rounds of two requests at once, among decode steps and other programs' lines."""
+    lines = []
+    for number in range(rounds):
+        for second, ctx, base, flags in ((0, "0..90:90", 90, " TOOLS"), (1, "10..110:100", 110, " TOOLS THINKING")):
+            new, start = int(ctx.rpartition(":")[2]), 20 * number + second
+            rate = "chunk=9.70 t/s avg=9.70 t/s"
+            texts = [
+                (0, f"chat ctx={ctx}{flags} prompt start"),
+                *((2 * k, f"chat ctx={ctx}{flags} prefill chunk {at}/{new} (1.0%) {rate} {2 * k}.400s")
+                  for k, at in enumerate((0, 40, new))),
+                (5, f"chat ctx={ctx}{flags} prompt done 4.900s"),
+                *((5 + k, f"chat ctx={base + 5 * k - 5}..{base + 5 * k}:5 gen={5 * k}{flags} decoding {rate} {k}.250s")
+                  for k in range(1, 5)),
+                (9, f"chat ctx={ctx} gen=20{flags} finish=stop 9.200s"),
+                (7, f"decode batch count={second + 1} elapsed=9.{number:03d} ms status=ok"),
+            ]  # fmt: skip
+            lines += [(start + at, f"{SERVER}{text}") for at, text in texts]
+    stamped = [f"0914 12:{at // 60:02d}:{at % 60:02d} {text}" for at, text in sorted(lines, key=lambda one: one[0])]
+    return [line for each in stamped for line in (each, "ds4: expert cache hit", "elsewhere")[: 1 + len(each) % 3]]
+
+
+ODD = st.one_of(ds4_like(), ds4_like(), st.sampled_from(DS4_RARE + DS4_PLAIN), st.none())
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    edits=st.lists(st.tuples(st.integers(0, 160), ODD, st.booleans()), max_size=12),
+    newline=st.sampled_from(["\n", "\n", "\r\n"]),
+    received=st.booleans(),
+    year=st.sampled_from([None, 2026, 2028]),
+    data=st.data(),
+)
+def test_a_ds4_log_that_was_changed_here_and_there_in_bulk_is_the_same(
+    edits: list[tuple[int, str | None, bool]], newline: str, received: bool, year: int | None, data: st.DataObject
+) -> None:
+    lines = story(4)
+    for place, line, instead in edits:  # put in a line, put it in another one's place, or take one away
+        lines[place : place + (instead or line is None)] = [] if line is None else [line]
+    whole = newline.join([*lines, *["elsewhere"] * 30]).encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=3)))
+    stamps = [1_790_000_000_000_000_000 + 50_000_000 * line for line in range(len(lines) + 30)] if received else None
+    bulk = read(ds4.Reader(stamps, year, small=0), whole, cuts, bulk=True)
+    assert bulk == read(ds4.Reader(stamps, year), whole, [], bulk=False)
+
+
+def test_the_story_is_understood() -> None:
+    whole = "".join(line + "\n" for line in story(4)).encode()
+    found = read(ds4.Reader(year=2026, small=0), whole, [], bulk=True)
+    assert [(one.cached_tokens, one.prompt_tokens, one.decoded_tokens, one.finish) for one in found.requests] == [
+        (0, 90, 20, "stop"), (10, 110, 20, "stop"),
+    ] * 4  # fmt: skip
+    assert sum(one.steps for one in found.decode_batches) == 8
+    assert found.doubts == ()
+
+
+@settings(max_examples=400, deadline=None)
 @given(lines=mixed(LLAMA_RARE, LLAMA_PLAIN), data=st.data())
 def test_a_llamacpp_log_in_bulk_is_the_same(lines: list[str], data: st.DataObject) -> None:
     whole = "".join(line + "\n" for line in [LLAMA_RARE[0], *lines]).encode()

@@ -214,6 +214,20 @@ async def test_a_server_behind_a_wrapper_has_the_same_time_to_end(tmp_path: Path
     assert "saved" in (tmp_path / "server.log").read_text().splitlines()
 
 
+async def test_a_child_with_a_session_of_its_own_ends_with_the_server(tmp_path: Path, start: Start) -> None:
+    child = "import os, time; os.setsid(); print('pid', os.getpid(), flush=True); time.sleep(600)"
+    parent = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    process = start([sys.executable, "-c", parent, child])
+    with anyio.fail_after(READY_S):
+        while "pid" not in process.pump.log.read_text():
+            await anyio.lowlevel.checkpoint()
+    pid = logged_pid(tmp_path)
+    assert os.getsid(pid) == pid
+    process.stop(10.0)
+    assert not runs(pid)
+    assert not process.killed
+
+
 def test_stdout_and_stderr_are_one_log_and_only_the_environment_given_is_there(tmp_path: Path, start: Start) -> None:
     program = (
         "import os, sys\n"

@@ -300,3 +300,14 @@ def test_a_full_disk_stops_no_server_and_is_recorded(tmp_path: Path) -> None:
     log = (tmp_path / "server.log").read_bytes()
     assert len(log) == 10_000
     assert log == ((b"0123456789" * 10 + b"\n") * 100)[:10_000]
+
+
+def test_a_long_line_that_comes_in_many_pieces_is_one_line_with_the_stamp_of_its_end(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.send(b"x" * 1_000_000, b"y" * 1_000_000, b"z\nlast")
+    rig.end()
+    assert rig.log.read_bytes() == b"x" * 1_000_000 + b"y" * 1_000_000 + b"z\nlast"
+    assert len(rig.stamps()) == 2
+    assert rig.pump.tail(7) == "yz\nlast"
+    assert rig.pump.tail(4) == "last"
+    rig.pump.close()
