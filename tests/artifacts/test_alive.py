@@ -34,7 +34,12 @@ def test_a_writer_that_is_killed_holds_nothing_any_more(tmp_path: Path) -> None:
 
 def test_a_process_that_the_writer_starts_holds_nothing(tmp_path: Path) -> None:
     hold = alive.Hold(tmp_path)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False) as child:
+    command = [sys.executable, "-c", "print('up', flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False) as child:
+        assert child.stdout is not None
+        assert (
+            child.stdout.readline() == b"up\n"
+        )  # Popen returns while the kernel may still be closing what exec closes
         hold.release()
         held = alive.is_held(tmp_path)
         child.communicate(b"\n")
