@@ -39,7 +39,7 @@ def test_a_process_that_the_writer_starts_holds_nothing(tmp_path: Path) -> None:
         assert child.stdout is not None
         assert (
             child.stdout.readline() == b"up\n"
-        )  # Popen returns while the kernel may still be closing what exec closes
+        )  # Popen may return before exec has closed all
         hold.release()
         held = alive.is_held(tmp_path)
         child.communicate(b"\n")
