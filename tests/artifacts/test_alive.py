@@ -37,9 +37,7 @@ def test_a_process_that_the_writer_starts_holds_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "print('up', flush=True); input()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False) as child:
         assert child.stdout is not None
-        assert (
-            child.stdout.readline() == b"up\n"
-        )  # Popen may return before exec has closed all
+        assert child.stdout.readline() == b"up\n"  # Popen may return before exec has closed all
         hold.release()
         held = alive.is_held(tmp_path)
         child.communicate(b"\n")
