@@ -22,3 +22,9 @@ PHASES: Final = "agentload.phases/1"
 SEGMENTS: Final = "agentload.segments/1"
 # /1: first.
 SAMPLES: Final = "agentload.samples/1"
+# /1: first.
+DESIGN: Final = "agentload.design/1"
+# /1: first.
+JOURNAL: Final = "agentload.journal/1"
+# /1: first. comparison.json and comparison.parquet of an experiment.
+COMPARISON: Final = "agentload.comparison/1"

@@ -62,6 +62,8 @@ class Server(_Model):
     log: Text | None = None  # the log file of a running server
     log_format: Text | None = None  # default: detected
     args: tuple[Word, ...] = ()  # further flags for the embedded server
+    env: dict[Text, Word] = {}  # further environment variables of a server that agentload starts
+    software: Literal["ds4", "llamacpp", "vllm", "sglang"] | None = None  # default: known by the command's words
     ready_s: Seconds = 600.0  # a large model takes minutes to load
     stop_s: Seconds = 600.0  # ds4 may store its KV cache for minutes
     # Of the twin, the simulated ds4-server:
@@ -112,12 +114,41 @@ EMBEDDED_LIMITS: Final = Limits(
 TWIN_LIMITS: Final = Limits(wall_s=14_400.0, context_tokens=250_000, tool_calls=30)
 
 
+class Part(_Model):
+    """One segment of a run: all agents work between its two markers. A run without parts is one."""
+
+    segment: Annotated[str, Field(pattern=_NAME)]
+    condition: Word
+    request: dict[str, Any] = {}  # request parameters of this part, over the scenario's
+
+
+class Fixed(_Model):
+    """The fixed workload (report B): equal requests, so many at once, each with a short prompt and a long output."""
+
+    concurrency: tuple[Annotated[int, Field(ge=1, le=1024)], ...] = (1, 4, 8)
+    prompt_tokens: Positive = 350  # about: the server's own count is what is reported
+    output_tokens: Positive = 512
+    rounds: Positive = 2  # of each concurrency; their median counts
+
+
+class Warmup(_Model):
+    """Requests before the begin marker, so that kernels compile in start-up time: every pair of these, once."""
+
+    concurrency: tuple[Annotated[int, Field(ge=1, le=1024)], ...] = (1,)
+    prompt_tokens: tuple[Positive, ...] = (350,)
+    output_tokens: Positive = 8
+
+
 class Scenario(_Model):
     """One run, all of it. Defaults that depend on the server are filled in by `resolve`."""
 
     schema_: Literal["agentload.scenario/1"] = Field(SCHEMA, alias="schema")
     name: Annotated[str, Field(pattern=_NAME)] = "run"
     condition: Word = "default"
+    workload: Literal["agents", "fixed"] = "agents"
+    fixed: Fixed | None = None  # of the fixed workload
+    warmup: Warmup | None = None  # default: none in a single run
+    parts: tuple[Part, ...] = ()  # several segments under one start of the server; default: one
     agents: Annotated[int, Field(ge=1, le=1024)] = 3  # each has a checkout and a connection of its own
     stagger_s: Seconds = 15.0
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0
