@@ -22,6 +22,7 @@ from agentload.errors import AgentloadError, InterruptionError
 
 # What `agentload --help` says of a subcommand without importing it; tests hold it against the entry points.
 SUMMARIES: Final = {
+    "ab": "Compare values of one setting: runs in a balanced order, each on a fresh server, and a verdict.",
     "account": "Account for a run, or for any server log.",
     "corpus": "The pinned source trees that agents work on.",
     "export": "Write a run's or a log's tables, each with its schema.",

@@ -21,6 +21,7 @@ from agentload.errors import InputError
 CACHE_SETTING: Final = "AGENTLOAD_CACHE"
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_ROOM: Final = "no space is left on the disk (or in the quota)"
 
 
 def is_full(error: OSError) -> bool:
@@ -28,10 +29,15 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
+def says_full(text: str) -> bool:
+    """Tell whether an error's line is about a disk or a quota without room, where there is no OSError to ask."""
+    return _NO_ROOM in text or any(os.strerror(number) in text for number in _FULL)
+
+
 def no_room(folder: Path, setting: str | None = None) -> InputError:
     """Say that the disk below `folder`, which `setting` chose, has no room left."""
     other = f", or set {setting} to a folder on another disk" if setting else ""
-    return InputError(f"no space is left on the disk (or in the quota) of {folder}: make room there{other}")
+    return InputError(f"{_NO_ROOM} of {folder}: make room there{other}")
 
 
 def refusal(error: OSError, folder: Path, setting: str | None = None) -> InputError:
@@ -117,3 +123,16 @@ def remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def set_room_aside(path: Path, size: int) -> None:
+    """Write a file of `size` bytes that is deleted when the disk is full, so that what must be written finds room.
+
+    Raises:
+        OSError: there is no such room.
+    """
+    with path.open("wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.write(bytes(size))

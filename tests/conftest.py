@@ -1,15 +1,24 @@
 """Fixtures that every test may use; the pinned corpora are fetched once a session from the environment's index."""
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from agentload.agents import corpora, workspace
 from agentload.registry import IndexSettings, fetch
 from tests.package_index import Index
+
+# A machine that has other work to do too is slow at times: that is no failure of a property.
+settings.register_profile("suite", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
+# Hundreds of tests start a Python of their own; without this each would compile our sources anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture

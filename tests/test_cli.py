@@ -12,20 +12,11 @@ from pathlib import Path
 import pytest
 
 from agentload.cli import SUMMARIES
+from tests.program import ENV as NARROW
+from tests.program import PROGRAM, program, started
 
 COMMANDS = sorted(point.name for point in entry_points(group="agentload.commands"))
-ENV = {name: value for name, value in os.environ.items() if name not in ("OPENAI_BASE_URL", "OPENAI_API_KEY")} | {
-    "COLUMNS": "120",
-    "NO_COLOR": "1",
-    "TERM": "dumb",
-}
-
-
-def agentload(*arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    program = Path(sys.executable).with_name("agentload")
-    return subprocess.run(
-        [program, *arguments], cwd=cwd, env=ENV, capture_output=True, text=True, check=False, timeout=120
-    )
+ENV = {name: value for name, value in os.environ.items() if name not in ("OPENAI_BASE_URL", "OPENAI_API_KEY")} | NARROW
 
 
 def test_each_command_has_a_summary_and_each_summary_a_command() -> None:
@@ -33,7 +24,7 @@ def test_each_command_has_a_summary_and_each_summary_a_command() -> None:
 
 
 def test_help_lists_exactly_the_commands_with_their_summaries() -> None:
-    done = agentload("--help")
+    done = started("--help")
     assert (done.returncode, done.stderr) == (0, "")
     table = done.stdout[done.stdout.index("Commands") :]
     listed = dict(re.findall(r"^\W*([a-z]+)\s\s+(\S.*?)\W*$", table, re.MULTILINE))
@@ -42,7 +33,7 @@ def test_help_lists_exactly_the_commands_with_their_summaries() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_help_that_begins_with_its_summary(command: str) -> None:
-    done = agentload(command, "--help")
+    done = program(command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"Usage: agentload {command}" in done.stdout
     assert SUMMARIES[command].rstrip(".") in " ".join(done.stdout.split())
@@ -51,9 +42,8 @@ def test_each_command_has_help_that_begins_with_its_summary(command: str) -> Non
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_fills_the_lines_of_a_narrow_terminal(command: str) -> None:
     """The line breaks of the source once stood in the middle of a sentence."""
-    program = Path(sys.executable).with_name("agentload")
-    narrow = ENV | {"COLUMNS": "80"}
-    done = subprocess.run([program, command, "--help"], env=narrow, capture_output=True, text=True, check=True)
+    done = program(command, "--help", env={"COLUMNS": "80"})
+    assert done.returncode == 0
     text = re.split(r"^╭", done.stdout, maxsplit=1, flags=re.MULTILINE)[0]
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         lines = [line.strip() for line in paragraph.splitlines()]
@@ -87,21 +77,21 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_a_command_that_is_called_is_imported_and_no_other() -> None:
-    program = HELP_IN_PROCESS.replace('"--help"', '"corpus", "list"').replace(
+    script = HELP_IN_PROCESS.replace('"--help"', '"corpus", "list"').replace(
         "{HEAVY}", '{"agentload.commands.corpus", "agentload.commands.run", "openai"}'
     )
-    done = subprocess.run([sys.executable, "-c", program], env=ENV, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script], env=ENV, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("standard ")
     assert done.stderr == "['agentload.commands.corpus']\n"
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
-    done = agentload("--version")
+    done = started("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"agentload {version('agentload')}\n", "")
 
 
 def test_without_a_command_the_help_is_shown() -> None:
-    done = agentload()
+    done = program()
     assert done.returncode == 2
     assert done.stderr == ""
     assert "Usage: agentload" in done.stdout
@@ -133,7 +123,7 @@ def test_without_a_command_the_help_is_shown() -> None:
 def test_what_a_user_gets_wrong_is_one_line_and_exit_code_2(
     tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    done = agentload(*arguments, cwd=tmp_path)
+    done = program(*arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     lines = [line for line in done.stderr.splitlines() if not line.startswith(("server: ", "sandbox: ", "corpus: "))]
@@ -145,7 +135,7 @@ def test_what_a_user_gets_wrong_is_one_line_and_exit_code_2(
 
 def test_a_double_dash_before_a_command_calls_it() -> None:
     """It once called a stand-in that did nothing, and said that all was well."""
-    done = agentload("--", "report", "none")
+    done = started("--", "report", "none")
     assert (done.returncode, done.stderr) == (2, "agentload: expected a run directory, there is no none\n")
 
 
@@ -182,7 +172,7 @@ def test_a_reader_that_has_gone_ends_the_program_as_sigpipe_would_and_without_a_
 def test_a_stderr_that_takes_nothing_changes_neither_the_result_nor_the_exit_code(
     arguments: tuple[str, ...], code: int
 ) -> None:
-    wanted = agentload(*arguments)
+    wanted = program(*arguments)
     reader, writer = os.pipe()
     os.close(reader)
     with FULL.open("w") as full, os.fdopen(writer, "w") as closed:
@@ -216,9 +206,9 @@ def test_a_closed_stream_is_nobodys_file(closing: str, code: int, said: str) -> 
 
 
 def test_what_stdout_cannot_encode_becomes_an_escape() -> None:
-    program = "import sys, typer, agentload.cli as c; c._guard_streams(); typer.echo('gr\u00f6\u00dfer \\u2603')"
+    script = "import sys, typer, agentload.cli as c; c._guard_streams(); typer.echo('gr\u00f6\u00dfer \\u2603')"
     environment = ENV | {"PYTHONIOENCODING": "latin-1:strict"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"gr\xf6\xdfer \\u2603\n", b"")
 
 
@@ -251,9 +241,8 @@ def test_an_error_is_one_line_whatever_its_text_and_has_its_own_exit_code(tmp_pa
 
 
 def test_account_of_a_closed_stdin_is_refused_in_one_line() -> None:
-    program = Path(sys.executable).with_name("agentload")
     done = subprocess.run(
-        ["sh", "-c", 'exec "$0" account - <&-', program],
+        ["sh", "-c", 'exec "$0" account - <&-', PROGRAM],
         env=ENV,
         capture_output=True,
         text=True,
@@ -264,13 +253,13 @@ def test_account_of_a_closed_stdin_is_refused_in_one_line() -> None:
 
 
 def test_a_folder_for_runs_whose_name_has_no_utf_8_is_refused() -> None:
-    done = agentload("run", "--server", "twin", "--out", "runs\udcff")
+    done = started("run", "--server", "twin", "--out", "runs\udcff")
     assert done.returncode == 2
     assert re.fullmatch(r"agentload: --out: expected text in UTF-8, got .*\n", done.stderr)
 
 
 def test_an_interrupt_while_a_command_is_imported_is_one_line_and_exit_code_130() -> None:
-    program = (
+    script = (
         "import signal, sys\n"
         "from agentload import cli, plugins\n"
         "real = plugins.load\n"
@@ -282,6 +271,6 @@ def test_an_interrupt_while_a_command_is_imported_is_one_line_and_exit_code_130(
         "cli.main()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], env=ENV, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", script], env=ENV, capture_output=True, text=True, check=False, timeout=120
     )
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "agentload: interrupted")

@@ -357,7 +357,7 @@ def test_several_processes_and_threads_at_once_download_once(index: Index, tmp_p
     ]
     with ThreadPoolExecutor(4) as pool:
         paths = list(pool.map(lambda _: fetch(MODEL, tmp_path, only(index)), range(4)))
-    outputs = [process.communicate(timeout=60)[0].strip() for process in processes]
+    outputs = [process.communicate(timeout=300)[0].strip() for process in processes]
     assert {str(path) for path in paths} | set(outputs) == {str(cached_path(MODEL, tmp_path))}
     assert cached_path(MODEL, tmp_path).read_bytes() == GGUF
     assert index.downloads() == [f"/files/{MODEL_FILE}"]

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from agentload.agents.actions import Actions, arguments_of
 from agentload.agents.deadline import cut_at
-from agentload.agents.outcome import AgentLimits, Doing, End, Outcome, Sampling, request_done_fields
+from agentload.agents.outcome import AgentLimits, Doing, End, Outcome, Sampling
+from agentload.agents.sending import send
 from agentload.agents.tools.output import cap
 from agentload.core.ports import Clock, EventSink, Tool, Transport
 from agentload.core.records import CUT_OFF, ChatCall, Completion, ToolCall, ToolResult
@@ -55,8 +56,14 @@ class Agent:
         events: EventSink,
         history: EventSink,
         known_paths: Sequence[str] = (),
+        prefix: str = "",
+        salt: str = "",
     ) -> None:
-        """`events` takes the run's events, `history` the exact conversation, `known_paths` what a loop is shown."""
+        """`events` takes the run's events, `history` the exact conversation, `known_paths` what a loop is shown.
+
+        The names of its requests begin with `prefix`, where another agent of the run has its name too. `salt` is the
+        first line of its system prompt: no cache then holds more of it than what stands before that.
+        """
         self.name = name
         self._prompt = prompt
         self._transport = transport
@@ -67,6 +74,8 @@ class Agent:
         self._events = events
         self._history = history
         self._known_paths = known_paths
+        self._prefix = prefix
+        self._system = f"{salt}\n{SYSTEM}" if salt else SYSTEM
         self._tools: dict[str, Tool] = {}
         self._messages: list[dict[str, Any]] = []
         self._seen: set[tuple[str, str]] = set()
@@ -112,7 +121,7 @@ class Agent:
         request_tools = self._actions.request_tools(tools)
         self._history.emit("tools", self._clock.now_ns(), tools=list(request_tools))
         note = self._actions.system_note(tools)
-        self._add({"role": "system", "content": f"{SYSTEM}\n\n{note}" if note else SYSTEM})
+        self._add({"role": "system", "content": f"{self._system}\n\n{note}" if note else self._system})
         self._add({"role": "user", "content": self._prompt.strip()})
         failures = 0
         finishing: End | None = None
@@ -198,7 +207,7 @@ class Agent:
         turn = self.outcome.requests
         self.outcome.requests += 1
         call = ChatCall(
-            request=f"{self.name}-r{turn}",
+            request=f"{self._prefix}{self.name}-r{turn}",
             agent=self.name,
             turn=turn,
             messages=tuple(self._messages),
@@ -211,24 +220,9 @@ class Agent:
             extra=self._actions.parameters() | self._sampling.extra,
             until_ns=self._deadline,
         )
-        sent = {
-            "request": call.request,
-            "agent": call.agent,
-            "turn": turn,
-            "messages": len(call.messages),
-            "tool_choice": call.tool_choice,
-            "max_tokens": call.max_tokens,
-            "seed": call.seed,
-            "temperature": call.temperature,
-            "extra": call.extra,
-        }
-        now = self._clock.now_ns()
-        self._history.emit("request", now, **sent)
-        self._events.emit("request_sent", now, request=call.request, agent=self.name, turn=turn)
         self.doing, self.request = Doing.REQUEST, call.request
-        completion = await self._transport.complete(call)
+        completion = await send(call, self._transport, clock=self._clock, events=self._events, history=self._history)
         self.request = None
-        self._record(completion)
         if completion.error is not None:
             cut = completion.error.startswith(CUT_OFF)
             self.outcome.cut_requests += cut
@@ -251,26 +245,6 @@ class Agent:
         if base is None or self._resampled == 0:
             return base
         return round(base + min(1.0, _HOTTER * self._resampled), 2)
-
-    def _record(self, completion: Completion) -> None:
-        who = {"request": completion.request, "agent": self.name, "turn": completion.turn}
-        if completion.t_first_byte is not None:
-            self._events.emit("first_byte", completion.t_first_byte, **who)
-        if completion.t_first_token is not None:
-            self._events.emit("first_token", completion.t_first_token, **who)
-        self._events.emit("request_done", completion.t_done, **who, **request_done_fields(completion))
-        self._history.emit(
-            "answer",
-            completion.t_done,
-            **who,
-            content=completion.content,
-            reasoning=completion.reasoning,
-            tool_calls=[{"id": one.id, "name": one.name, "arguments": one.arguments} for one in completion.tool_calls],
-            finish=completion.finish,
-            usage=completion.raw_usage,
-            timings=completion.raw_timings,
-            error=completion.error,
-        )
 
     async def _run(self, call: ToolCall, turn: int) -> bool:
         """Run a call and add its result; False: it was killed at the end of the agent's time."""

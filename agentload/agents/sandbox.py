@@ -17,7 +17,8 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -189,23 +190,36 @@ def environment(place: Place) -> dict[str, str]:
     }
 
 
-def execution(sandbox: Sandbox, command: str, place: Place, limits: Limits, keep_bytes: int) -> Execution:
-    """Prepare one command; its `run` blocks.
+def execution(
+    sandbox: Sandbox,
+    command: str,
+    place: Place,
+    limits: Limits,
+    keep_bytes: int,
+    now_s: Callable[[], float] = time.monotonic,
+) -> Execution:
+    """Prepare one command; its `run` blocks. `now_s` tells the time of its wall limit.
 
     Raises:
         SandboxError: the checkout or the scratch folder is not there.
     """
     where = place.resolved()
     return Execution(
-        lambda fd: sandbox.argv(command, where, limits, fd), environment(where), where.checkout, limits, keep_bytes
+        lambda fd: sandbox.argv(command, where, limits, fd),
+        environment(where),
+        where.checkout,
+        limits,
+        keep_bytes,
+        now_s,
     )
 
 
 class Shell:
     """Runs commands in worker threads, at most `at_once` at a time; one is shared by all agents of a run."""
 
-    def __init__(self, sandbox: Sandbox, at_once: int = AT_ONCE) -> None:
+    def __init__(self, sandbox: Sandbox, at_once: int = AT_ONCE, now_s: Callable[[], float] = time.monotonic) -> None:
         self.sandbox = sandbox
+        self._now_s = now_s
         self._limiter = anyio.CapacityLimiter(at_once)
 
     async def run(self, command: str, place: Place, limits: Limits, keep_bytes: int) -> Outcome:
@@ -214,7 +228,7 @@ class Shell:
         Raises:
             SandboxError: the sandbox could not be set up.
         """
-        job = execution(self.sandbox, command, place, limits, keep_bytes)
+        job = execution(self.sandbox, command, place, limits, keep_bytes, self._now_s)
         finished: list[Outcome] = []
         failed: list[SandboxError] = []
 

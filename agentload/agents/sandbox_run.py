@@ -56,10 +56,19 @@ class Execution:
     """One command, from its launch to its last process' end. `run` once; `kill` from any thread, at any time."""
 
     def __init__(
-        self, argv: Callable[[int], list[str]], env: Mapping[str, str], cwd: Path, limits: Limits, keep_bytes: int
+        self,
+        argv: Callable[[int], list[str]],
+        env: Mapping[str, str],
+        cwd: Path,
+        limits: Limits,
+        keep_bytes: int,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`argv(fd)` makes the command line; fd is where the launched program says that the command has started."""
-        self._argv, self._env, self._cwd, self._limits = argv, dict(env), cwd, limits
+        """`argv(fd)` makes the command line; fd is where the launched program says that the command has started.
+
+        `now_s` tells the time that `limits.wall_s` is of.
+        """
+        self._argv, self._env, self._cwd, self._limits, self._now_s = argv, dict(env), cwd, limits, now_s
         self._kept = HeadTail(keep_bytes)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -115,13 +124,13 @@ class Execution:
 
     def _pump(self, output: int) -> Ending:
         """Read until every holder of the pipe is gone, or the command is, or has had enough."""
-        deadline = time.monotonic() + self._limits.wall_s
+        deadline = self._now_s() + self._limits.wall_s
         poller = select.poll()
         poller.register(output, select.POLLIN)
         ended: Ending = "exit"
         exited = False
         while True:
-            left_s = deadline - time.monotonic()
+            left_s = deadline - self._now_s()
             if left_s <= 0:
                 return ended if exited else self._stop("timeout", output)
             if poller.poll(max(1, int(min(left_s, _TICK_S) * 1000))):
@@ -140,7 +149,7 @@ class Execution:
     def _wait(self, deadline: float) -> Ending:
         assert self._process is not None
         try:
-            self._process.wait(max(0.0, deadline - time.monotonic()))
+            self._process.wait(max(0.0, deadline - self._now_s()))
         except subprocess.TimeoutExpired:  # it closed its output and runs on
             return "timeout"
         return "exit"

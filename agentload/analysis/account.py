@@ -1,6 +1,7 @@
 """What does a run amount to? Raw files into derived/: the same bytes each time, nothing but the raw files read."""
 
 import stat
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from agentload.artifacts import derived, rundir, schemas
 from agentload.artifacts.rundir import RunDir
 from agentload.core import accounting, clocks
 from agentload.core.attribution import Attribution, attribute
-from agentload.core.records import Doubt, LogFacts, Segment
+from agentload.core.records import Applied, Doubt, LogFacts, Segment
 from agentload.core.segments import segments_of
 from agentload.errors import ArtifactError
 from agentload.serverlogs import formats, simulated, unknown
@@ -52,11 +53,20 @@ def account(path: Path) -> dict[str, Any]:
     # That there is no log was said above, with what to do about it.
     doubts += [*(one for one in joined.doubts if one.code != "no-log"), *order_doubts]
     server = manifest.server
-    settings = compare(facts.format, server.get("argv") or (), facts.settings, server.get("env")) if facts else ()
+    settings = compare(
+        facts.format if facts else None,
+        server.get("argv") or (),
+        facts.settings if facts else (),
+        server.get("env"),
+        api=server.get("api"),
+        commands=server.get("commands"),
+        requested=(manifest.scenario.get("server") or {}).get("set"),  # of the twin: not all of them are flags
+        software=server.get("software"),
+    )
     doubts += sections.setting_doubts(settings)
     joined = Attribution(rows, joined.counts, joined.groups, joined.doubts)
     accounted = [
-        sections.segment(accounting.account_segment(rows, one), evidence.samples)
+        sections.segment(accounting.account_segment(rows, one), sections.samples_of(one, segments, evidence.samples))
         | {"first_token": sections.waits(rows, one)}
         for one in segments
     ]
@@ -83,12 +93,26 @@ def account(path: Path) -> dict[str, Any]:
         "segments": accounted,
         "settings": [asdict(one) for one in settings],
         "suspects": [] if facts is None else [sections.suspect(one) for one in facts.suspects],
+        "server_starts": [] if facts is None else sections.starts_between(facts, markers, run.server_log),
         "clock": sections.clock(facts, manifest.clock, server.get("pump_worst_pause_ns")),
         "doubts": [asdict(one) for one in doubts],
     }
     with derived.replacing(run.derived) as made:
         _write(made, joined, evidence, segments, found)
     return found
+
+
+def _settings(server: Mapping[str, Any], facts: LogFacts | None) -> tuple[Applied, ...]:
+    """Hold what was asked of the server against what its log and its API said, and the process table showed."""
+    return compare(
+        None if facts is None else facts.format,
+        server.get("argv") or (),
+        () if facts is None else facts.settings,
+        server.get("env"),
+        api=server.get("api"),
+        commands=server.get("commands"),
+        software="twin" if server.get("kind") == "twin" else server.get("software"),
+    )
 
 
 def _says_simulated(log: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +24,6 @@ from agentload.core.records import REQUEST_DONE_FIELDS, Completion, Doubt, LogFa
 from agentload.errors import ArtifactError, InputError
 from agentload.serverlogs import formats
 
-_BLOCK: Final = 1 << 20
 _STAMP_DIGITS: Final = 19
 
 
@@ -188,7 +186,7 @@ def read_log(path: Path, times: Path | None, log_format: str | None) -> LogFacts
     stamps = _stamps(times)
     try:
         with path.open("rb") as file:
-            return formats.read(iter(partial(file.read, _BLOCK), b""), log_format, stamps).facts
+            return formats.read(formats.blocks(file), log_format, stamps).facts
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 

@@ -24,7 +24,6 @@ from agentload.core.segments import segments_of
 from agentload.errors import InputError, UsageError
 from agentload.serverlogs import formats, simulated, unknown
 
-BLOCK: Final = 1 << 20
 WHOLE_LOG: Final = "log"  # the segment's name where there are no markers
 
 _PACKED: Final = (
@@ -80,7 +79,7 @@ def read_stream(file: IO[bytes], name: str, log_format: str | None = None, *, wh
         InputError, UsageError: as `read_file`; they name it as `where`.
     """
     where = name if where is None else where
-    blocks = iter(lambda: file.read(BLOCK), b"")
+    blocks = formats.blocks(file)
     first = next(blocks, b"")
     _check_unpacked(first, where)
     read = formats.read(chain((first,), blocks), log_format)

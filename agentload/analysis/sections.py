@@ -6,14 +6,29 @@ Plain functions, each one part; a part takes what it needs and no more, so that 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from agentload.analysis.evidence import Evidence
 from agentload.core.accounting import SegmentAccount
 from agentload.core.attribution import Attribution
 from agentload.core.first_tokens import first_tokens
-from agentload.core.records import CUT_OFF, Applied, Doubt, LogFacts, Match, Proof, Request, Segment, Source, Verdict
+from agentload.core.records import (
+    CUT_OFF,
+    Applied,
+    Doubt,
+    LogFacts,
+    Marker,
+    Match,
+    Proof,
+    Request,
+    Segment,
+    Source,
+    Verdict,
+)
 from agentload.core.segments import lies_outside
+
+_BLOCK: Final = 1 << 20
 
 
 def setting_doubts(settings: Sequence[Applied]) -> list[Doubt]:
@@ -135,19 +150,32 @@ def work(evidence: Evidence) -> dict[str, int | None]:
 def agent(one: dict[str, Any], evidence: Evidence) -> dict[str, Any]:
     """One agent of the manifest, with how late it started and whether it worked enough; its answer's text stays out."""
     kept = {name: value for name, value in one.items() if name != "answer"}
-    planned, started = evidence.agents_started.get(one["agent"], (None, None))
+    planned, started = _planned_and_started(one, evidence)
     late = None if planned is None or started is None else started - planned
     limits = evidence.manifest.scenario.get("limits") or {}
     growth = one.get("growth_tokens")
     enough = one["tool_calls"] >= limits.get("min_tool_calls", 0) and (
         growth is None or growth >= limits.get("min_growth_tokens", 0)
     )
-    first = [done.t_sent for done in evidence.completions if done.agent == one["agent"] and done.turn == 0]
+    first = [
+        done.t_sent
+        for done in evidence.completions
+        if done.agent == one["agent"]
+        and done.turn == 0
+        and (planned is None or "segment" not in one or done.t_sent >= planned)
+    ]
     return kept | {
         "start_late_ns": late,
         "t_first_request": first[0] if first else None,
         "too_little_work": not enough,
     }
+
+
+def _planned_and_started(one: dict[str, Any], evidence: Evidence) -> tuple[int | None, int | None]:
+    """When an agent was to start and did; in a run of several segments its name comes in each, with its times."""
+    if "segment" in one:
+        return one.get("planned"), one.get("started")
+    return evidence.agents_started.get(one["agent"], (None, None))
 
 
 def waits(rows: Sequence[Request], segment: Segment) -> dict[str, Any]:
@@ -186,6 +214,44 @@ def segment(part: SegmentAccount, samples: Sequence[Mapping[str, Any]] = ()) -> 
         "host_other_cpu_s": others,
         "sampled_ns": None if cpu is None else ends[-1]["t"] - ends[0]["t"],
     }
+
+
+def samples_of(
+    part: Segment, segments: Sequence[Segment], samples: Sequence[Mapping[str, Any]]
+) -> Sequence[Mapping[str, Any]]:
+    """Return the samples that were taken between the markers of `part`; of a run's only segment all of them."""
+    if len(segments) == 1:
+        return samples
+    return [one for one in samples if part.begin_ns <= one["t"] and (part.end_ns is None or one["t"] <= part.end_ns)]
+
+
+def starts_between(facts: LogFacts, markers: Sequence[Marker], log: Path) -> list[int]:
+    """Return the lines of the log at which a server starts between the first marker and the last one.
+
+    A marker in the log has a line; of one beside it the bytes are known that stood in the log when it was written.
+    """
+    if len(facts.boots) < 2:
+        return []
+    in_log = {(one.action, one.segment, one.run, one.at_ns): one.proof for one in facts.markers}
+    lines = []
+    for one in markers:
+        proof = one.proof or in_log.get((one.action, one.segment, one.run, one.at_ns))
+        if proof is not None:
+            lines.append(proof.line)
+        elif one.log_offset is not None:
+            lines.append(_lines_before(log, one.log_offset))
+    if not lines:
+        return []
+    return [boot.first_line for boot in facts.boots if min(lines) < boot.first_line <= max(lines)]
+
+
+def _lines_before(log: Path, offset: int) -> int:
+    counted = 0
+    with log.open("rb") as file:
+        while offset > 0 and (data := file.read(min(offset, _BLOCK))):
+            counted += data.count(b"\n")
+            offset -= len(data)
+    return counted
 
 
 def suspect(one: tuple[int, Proof, str]) -> dict[str, Any]:

@@ -184,6 +184,26 @@ SAMPLES: Final[dict[str, pl.DataType]] = {
 }
 
 
+COMPARISON: Final[dict[str, pl.DataType]] = {
+    **dict.fromkeys(("experiment", "metric", "unit", "first", "first_label", "second", "second_label"), pl.String()),
+    **dict.fromkeys(("simulated", "deciding"), pl.Int64()),
+    **dict.fromkeys(("first_valid", "first_invalid", "second_valid", "second_invalid"), pl.Int64()),
+    **{f"{side}_{name}": pl.Float64() for side in ("first", "second") for name in ("pooled", "low", "high")},
+    **dict.fromkeys(("outcome", "published_outcome"), pl.String()),
+    **dict.fromkeys(("ratio", "lead"), pl.Float64()),
+    **dict.fromkeys(("greater", "better"), pl.String()),
+    **dict.fromkeys(("gap", "wider_range", "separation", "needed_separation", "rank_p"), pl.Float64()),
+    **dict.fromkeys(("false_claims", "order_effect", "drift", "permutation_p"), pl.Float64()),
+    **dict.fromkeys(("grade", "prospect"), pl.String()),
+    "more_restarts": pl.Int64(),
+}
+
+
+def comparison_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    """comparison.parquet: one row for each pair of variants and each metric."""
+    return _frame([{name: row.get(name) for name in COMPARISON} for row in rows], COMPARISON)
+
+
 def samples_table(samples: Sequence[dict[str, Any]]) -> pl.DataFrame:
     """samples.parquet: what the server's process used."""
     return _frame([{name: one.get(name) for name in SAMPLES} for one in samples], SAMPLES)
@@ -194,6 +214,7 @@ _SCHEMAS: Final = {
     "phases": schemas.PHASES,
     "segments": schemas.SEGMENTS,
     "samples": schemas.SAMPLES,
+    "comparison": schemas.COMPARISON,
 }
 
 

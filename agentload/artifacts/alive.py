@@ -10,18 +10,32 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from agentload.errors import ArtifactError
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Hold:
     """Says that a run is being written, until it is released or the process ends."""
 
-    def __init__(self, run: Path) -> None:
-        """Take the lock on the folder `run`; where the file system has no locks, nothing is said."""
+    def __init__(self, run: Path, *, wait: bool = True) -> None:
+        """Take the lock on the folder `run`; where the file system has no locks, nothing is said.
+
+        Args:
+            run: the folder of a run, or of an experiment.
+            wait: wait for another writer to end.
+
+        Raises:
+            ArtifactError: there is another writer, and it is not to be waited for.
+        """
         self._fd = -1
         with suppress(OSError):
             self._fd = os.open(run, _FOLDER)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError as error:
+                self.release()
+                raise ArtifactError(f"{run}: is being written by another agentload") from error
 
     def release(self) -> None:
         """Let go; twice is fine."""

@@ -3,12 +3,13 @@
     EXPERIMENT/experiment.toml  design.json  journal.jsonl  runs/{01-A, 02-B, ...}  derived/{comparison.json, *.parquet}
 
 design.json is written once and never changed: a resumed night holds it against what it was asked for. The order of the
-runs comes from core.crossover; the runs themselves are run directories of their own.
+runs comes from core.crossover; the runs themselves are run directories of their own. What was
+done of it: artifacts.journal.
 """
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -125,22 +126,3 @@ class ExperimentDir:
             raise ArtifactError(f"{self.design_path}: {strict.explain(error)}") from error
         except ValueError as error:
             raise ArtifactError(f"{self.design_path}: {error}") from error
-
-
-JOURNAL_KINDS: Final = (
-    "experiment_started",
-    "resumed",
-    "run_started",
-    "run_done",
-    "run_set_aside",
-    "waiting",
-    "stopped",
-    "experiment_done",
-)
-"""Events of journal.jsonl, each with integer Unix ns `t`:
-
-experiment_started {pid, version}   resumed {pid, version}   run_started {run, attempt}
-run_done {run, attempt, status, why, files: {relative path: sha256}}   of a finished run, whatever came of it
-run_set_aside {run, to, why}        an attempt that is not counted was renamed, nothing of it is lost
-waiting {seconds, why}              stopped {why}   (signal, deadline, disk full)   experiment_done {}
-"""

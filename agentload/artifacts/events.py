@@ -160,6 +160,20 @@ class MarkerWritten(_Event):
     where: Literal["log", "sidecar"]
 
 
+class WarmupRequest(_Event):
+    """A request before the first begin marker has ended: nothing of it is counted."""
+
+    event: Literal["warmup_request"]
+    request: str
+    concurrency: Count  # so many were sent together
+    prompt_tokens: Tokens  # about so many were asked for; what the server counted is in `usage`
+    t_sent: Ns
+    t_first_token: Ns | None
+    finish: str | None
+    usage: UsageFields | None
+    error: str | None
+
+
 class ServerStarted(_Event):
     """The server's process was started."""
 
@@ -194,6 +208,7 @@ Event = (
     | AgentStarted
     | AgentDone
     | MarkerWritten
+    | WarmupRequest
     | ServerStarted
     | ServerReady
     | ServerStopped

@@ -18,6 +18,23 @@ class DoubtShape(Open):
     advice: str
 
 
+class CommandShape(Open):
+    """A command line of the process table, keys hidden."""
+
+    pid: Count
+    argv: list[str]
+    serves: bool = False  # the process that listens
+
+
+class FileShape(Open):
+    """A program or a model, by which a later run can be told from this one."""
+
+    path: str
+    size: Annotated[int, Field(ge=0)]
+    mtime_ns: int
+    header_sha256: str
+
+
 class ServerShape(Open):
     """The server, as it was found or started."""
 
@@ -26,6 +43,11 @@ class ServerShape(Open):
     model: str | None = None
     argv: list[str] | None = None
     env: dict[str, str] | None = None
+    software: str | None = None  # name of its profile: servers.profiles
+    identity: dict[str, FileShape | None] | None = None  # binary, script, model
+    commands: list[CommandShape] | None = None
+    api: dict[str, dict[str, bool | int | float | str]] | None = None  # "GET /props" -> field -> value
+    kv_dir: str | None = None
     markers: str | None = None
     log_format: str | None = None
     log_owned: bool | None = None
@@ -45,6 +67,7 @@ class AgentShape(Open):
     """One agent: its task, and what came of it."""
 
     agent: str
+    segment: str | None = None  # where it worked, in a run with several
     task: str
     end: str
     requests: Count
@@ -72,9 +95,16 @@ class LimitsShape(Open):
     min_growth_tokens: Tokens = 0
 
 
+class AskedShape(Open):
+    """The server as it was asked for."""
+
+    set: dict[str, bool | int | float | str] | None = None  # of the twin: its options by name
+
+
 class ScenarioShape(Open):
     """The scenario, as resolved."""
 
+    server: AskedShape | None = None
     limits: LimitsShape | None = None
 
 

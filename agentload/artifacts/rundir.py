@@ -111,9 +111,27 @@ def create(out: Path, name: str, stamp: str, suffix: str) -> RunDir:
         ArtifactError: it cannot be made, or there is one of that name.
         InputError: `name` is not a plain file name.
     """
+    _check_name(name)
+    return _made(out / f"{stamp}-{name}-{suffix}")
+
+
+def create_at(path: Path) -> RunDir:
+    """Make a new, empty run directory at `path`, whose last part becomes the run's name.
+
+    Raises:
+        ArtifactError: it cannot be made, or there is something already.
+        InputError: that name is not a plain file name.
+    """
+    _check_name(path.name)
+    return _made(path)
+
+
+def _check_name(name: str) -> None:
     if _NAME.fullmatch(name) is None:
         raise InputError(f"expected a run name of letters, digits, dot, dash and underscore, got {name!r}")
-    path = out / f"{stamp}-{name}-{suffix}"
+
+
+def _made(path: Path) -> RunDir:
     try:
         path.mkdir(parents=True)
         (path / "agents").mkdir()

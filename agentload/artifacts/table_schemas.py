@@ -79,6 +79,7 @@ _SIGNED: Final = frozenset(
     {"start", "end", "begin_ns", "end_ns", "t_sent", "t_first_byte", "t_first_token", "t_done", "t_slot"}
     | {"prefill_start", "prefill_end", "decode_start", "decode_end", "t"}
     | {"prefill_wait_time_ms", "prefill_time_ms", "ttft_ms", "total_time_ms"}
+    | {"gap", "order_effect", "drift"}
 )
 
 _NO_CLIENT: Final = "the client did not send it, or did not get so far"
@@ -309,5 +310,70 @@ SAMPLES: Final = Table(
         Column("host_free_bytes", "integer", "bytes", "memory that is available on the machine"),
     ),
 )
+
+_FEW: Final = "there are fewer than 2 valid runs on a side"
+_NO_CLAIM: Final = "the outcome names no direction"
+
+
+def _side(side: str, what: str) -> tuple[Column, ...]:
+    null = "no valid run has it"
+    return (
+        _real(f"{side}_pooled", "of the metric", f"{what}: over its valid runs, sum / sum or else the median", null),
+        _real(f"{side}_low", "of the metric", f"{what}: its smallest run", null),
+        _real(f"{side}_high", "of the metric", f"{what}: its greatest run", null),
+    )
+
+
+_OUTCOMES: Final = ("distinguished", "consistent direction", "not distinguished", "no verdict")
+
+COMPARISON: Final = Table(
+    "comparison",
+    schemas.COMPARISON,
+    "two variants of an experiment on one metric",
+    (
+        _text("experiment", "its name"),
+        _text("metric", "its name"),
+        _text("unit", "of the metric's values"),
+        _text("first", "one variant"),
+        _text("first_label", "what it is"),
+        _text("second", "the other variant"),
+        _text("second_label", "what it is"),
+        _number("simulated", "1: measured on the simulated server, 0: on a real one"),
+        _number("deciding", "1: the metric that decides, 0: another"),
+        _number("first_valid", "valid runs (or sets, of a request parameter) of the first with this metric"),
+        _number("first_invalid", "its invalid ones, which are left out"),
+        _number("second_valid", "as first_valid, of the second"),
+        _number("second_invalid", "as first_invalid, of the second"),
+        *_side("first", "the first"),
+        *_side("second", "the second"),
+        _text("outcome", "what may be said", values=_OUTCOMES),
+        _text("published_outcome", "by the published rule, ranges apart or not", values=_OUTCOMES),
+        _real("ratio", "ratio", "first_pooled / second_pooled", "one is missing or not above 0"),
+        _real(
+            "lead", "ratio", "how far the greater pooled value is above the other", f"{_NO_CLAIM}, or by ranks"
+        ),
+        _text("greater", "the variant with the greater values", _NO_CLAIM),
+        _text("better", "the variant that is better", f"{_NO_CLAIM}, or the metric has no better side"),
+        _real("gap", "of the metric", "between the ranges; below 0: by how much they overlap", _FEW),
+        _real("wider_range", "of the metric", "of the two ranges", _FEW),
+        _real("separation", "ratio", "gap / wider_range", f"{_FEW}, ranges overlap, or neither side spreads"),
+        _real("needed_separation", "ratio", "what a claim needs at these counts", _FEW),
+        _real("rank_p", "ratio", "exact two-sided p of the rank sum", "ranges are apart, or under 6 runs on a side"),
+        _real("false_claims", "ratio", "how often equals are called distinguished at these counts", _FEW),
+        _real(
+            "order_effect", "of the metric", "what running first in a block is worth", "it was never reversed"
+        ),
+        _real("drift", "of the metric", "a straight line over the order, from the first run to the last", _FEW),
+        _real("permutation_p", "ratio", "exact p of swapping labels within blocks", "fewer than 6 whole blocks"),
+        _text("grade", "what the ratio rests on", values=("confirmed", "estimate", "judgement", "hypothesis")),
+        _text("prospect", "what more restarts can do"),
+        _number(
+            "more_restarts", "restarts a side that a verdict needs", "no number is likely to give one"
+        ),
+    ),
+)
+
+EXPERIMENT_TABLES: Final[dict[str, Table]] = {COMPARISON.name: COMPARISON}
+"""Tables of an experiment's derived/; those of a run are `TABLES`."""
 
 TABLES: Final[dict[str, Table]] = {table.name: table for table in (REQUESTS, PHASES, SEGMENTS, SAMPLES)}

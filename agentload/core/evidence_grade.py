@@ -77,6 +77,8 @@ QUANTITIES: Final[dict[str, Quantity]] = {
             "wall_s",
             "prefill_tok_s",
             "decode_tok_s",
+            "prefill_tokens_per_cpu_s",
+            "new_prefill_tokens_per_turn",
             "prefill_share",
             "decode_share",
             "overlap",

@@ -198,8 +198,10 @@ class Applied:
     name: str
     requested: str | int | float | bool | None
     applied: str | int | float | bool | None
-    source: str  # "server.log:12", "/props", "argv"; empty when unproven
+    source: str  # "server.log:12", "GET /props total_slots", "pid 71 argv"; empty when unproven
     verdict: Verdict
+    given: tuple[str | int | float | bool, ...] = ()  # of a duplicate: all its values, in order
+    where: str = ""  # the command line that gave a duplicate or another value: "argv" (ours) or "pid 71 argv"
 
 
 # ---- the client ----------------------------------------------------------------------------------------------------
@@ -297,8 +299,8 @@ class Completion:
     raw_answer: bytes | None = None  # the body as received, when it was asked for
 
 
-# Fields of Completion that a `request_done` event holds as they are, under the same names: the list that the writer
-# (agents.loop) and the reader (analysis.evidence) share. Chunks, tool calls, usage and timings need more than a copy.
+# Fields of Completion that a `request_done` event holds as they are, under the same names: the list that its writer and
+# its reader (analysis.evidence) share. Chunks, tool calls, usage and timings need more than a copy.
 REQUEST_DONE_FIELDS: Final = (
     *("t_sent", "t_first_byte", "t_first_token"),
     *("status", "finish", "error", "server_id", "model", "comments"),

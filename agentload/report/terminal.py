@@ -16,6 +16,7 @@ _WIDTH: Final = 80
 _TABLES: Final = 1_000  # a table is as wide as its numbers: rich would shorten them without a word
 _COUNTED: Final = tuple(one.name for one in fields(Unknown))
 _NONE: Final = "-"  # the source did not say; never 0
+_TEXTS: Final = frozenset(("task", "ended", "variant", "counts", "verdict", "grade", "quantity"))
 _LONGEST_VALUE: Final = 40  # characters of a setting's value: a model's path made lines of 140
 
 
@@ -59,10 +60,10 @@ class Page:
         self._out.write("\n".join(wrapped) + "\n")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Add a table; columns after the first are numbers, `task` and `ended` excepted."""
+        """Add a table; columns after the first are numbers, those of `_TEXTS` excepted."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for index, column in enumerate(columns):
-            left = index == 0 or column in ("task", "ended")
+            left = index == 0 or column in _TEXTS
             table.add_column(column, justify="left" if left else "right", no_wrap=True)
         for row in rows:
             table.add_row(*(Text(_plain(cell)) for cell in row))
@@ -92,7 +93,8 @@ def _head(page: Page, found: dict[str, Any]) -> None:
     state = "started, still running" if found.get("running") else found["status"]
     page.say(f"{simulated}{found['run']}  {state}{why}")
     page.say(f"server {server['kind']} {server.get('base_url') or ''} model {server.get('model') or _NONE}")
-    page.say(f"corpus {corpus['name']} at {corpus['commit'][:12]}; sandbox {found['sandbox']}")
+    at = f" at {corpus['commit'][:12]}" if corpus["commit"] else ""
+    page.say(f"corpus {corpus['name']}{at}; sandbox {found['sandbox']}")
 
 
 def _segment(page: Page, segment: dict[str, Any], log_format: str | None, *, running: bool) -> None:
@@ -166,7 +168,7 @@ def _adds_up(one: dict[str, Any]) -> bool:
 
 
 def _leaves_out(one: dict[str, Any], phase: str) -> bool:
-    return one[f"{phase}_left_out"] > 0 and one[f"{phase}_tok_s"] is not None
+    return one.get(f"{phase}_left_out", 0) > 0 and one[f"{phase}_tok_s"] is not None
 
 
 def _left_out(page: Page, phase: str, rows: Sequence[tuple[str, dict[str, Any]]]) -> None:
@@ -247,7 +249,7 @@ def _agents(page: Page, agents: Sequence[dict[str, Any]]) -> None:
         ("", "task", "ended", "requests", "tool calls", "repeated calls"),
         [
             (
-                one["agent"],
+                _who(one),
                 one["task"],
                 one["end"] + (" (too little work)" if one["too_little_work"] else ""),
                 str(one["requests"]),
@@ -262,7 +264,7 @@ def _agents(page: Page, agents: Sequence[dict[str, Any]]) -> None:
         ("", "context growth", "facts answered", "files opened", "started late s"),
         [
             (
-                one["agent"],
+                _who(one),
                 _n(one["growth_tokens"]),
                 f"{len(one['facts_found'])}/{len(one['facts'])}",
                 f"{len(one['likely_opened'])}/{len(one['likely_opened']) + len(one['likely_missed'])}",
@@ -271,6 +273,11 @@ def _agents(page: Page, agents: Sequence[dict[str, Any]]) -> None:
             for one in agents
         ],
     )
+
+
+def _who(one: dict[str, Any]) -> str:
+    """Return an agent's name, behind that of its segment where a run has several."""
+    return " ".join(filter(None, (one.get("segment"), one["agent"])))
 
 
 def _work(page: Page, found: dict[str, Any]) -> None:

@@ -1,8 +1,16 @@
-"""What does a `--launch` command start, and at which address will it answer?"""
+"""What does a `--launch` command start, at which address will it answer, and where may it keep its KV cache?
+
+The command may start the server itself, a script that wraps it, a container, or a server on another machine. It stands
+for the server: when it ends, the server has ended, and a signal to it must end the server (`docker run --rm --init`
+without -d, `ssh -tt`). `{port}` becomes a free port of this machine and `{kv_dir}` a fresh, empty folder of this
+machine, which is gone after the run; for a server elsewhere both have to be mapped or named otherwise. Whatever the
+process table of this machine does not show is proven by the server's log and API alone (servers.settings).
+"""
 
 import re
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -13,7 +21,9 @@ from agentload.servers.process import free_port, split_command
 _PORT: Final = re.compile(r"--port[= ](\d{1,5})(?!\S)")
 # {word}; not ${WORD} of a shell, and not the braces of JSON or of a template: {"a": 1}, {{ x }}.
 _PLACEHOLDER: Final = re.compile(r"(?<![{$])\{([A-Za-z_]\w*)\}(?!\})")
-_KNOWN: Final = "port"
+_KNOWN: Final = ("port", "kv_dir")
+_PORT_WORD: Final = "{port}"
+_KV_DIR_WORD: Final = "{kv_dir}"
 _KEY: Final = re.compile(r"(?<!\S)--api-key[= ]")
 
 
@@ -27,11 +37,12 @@ def check(server: Server, env: Mapping[str, str]) -> None:
     assert server.launch is not None
     split_command(server.launch)
     for found in _PLACEHOLDER.finditer(server.launch):
-        if found[1] != _KNOWN:
-            raise UsageError(f"--launch: expected only the placeholder {{{_KNOWN}}}, got {found[0]}")
+        if found[1] not in _KNOWN:
+            known = " and ".join(f"{{{name}}}" for name in _KNOWN)
+            raise UsageError(f"--launch: expected only the placeholders {known}, got {found[0]}")
     if _KEY.search(server.launch) and not env.get("OPENAI_API_KEY"):
         raise UsageError("--launch: the command gives the server an --api-key: set OPENAI_API_KEY to the same")
-    picked, port = "{port}" in server.launch, _given_port(server.launch)
+    picked, port = _holds(server, _PORT_WORD), _given_port(server.launch)
     if port == 0:
         raise UsageError(f"--launch: expected {{port}}, which becomes a free port, or --port N, got {server.launch!r}")
     if picked and server.base_url is not None:
@@ -48,16 +59,41 @@ def check(server: Server, env: Mapping[str, str]) -> None:
         _must_be_free(server, port)
 
 
-def command(server: Server) -> tuple[list[str], str]:
-    """Return the command's words and the base URL at which it will answer; it has passed `check`."""
+def command(server: Server, kv_dir: Path | None = None) -> tuple[list[str], str]:
+    """Return the command's words and the base URL at which it will answer; it has passed `check`.
+
+    Args:
+        server: with its command.
+        kv_dir: what stands for {kv_dir}; needed where `wants_kv_dir`.
+    """
     assert server.launch is not None
-    text, port = server.launch, _given_port(server.launch)
-    if "{port}" in text:
+    port = _given_port(server.launch)
+    if _holds(server, _PORT_WORD):
         port = free_port()
-        text = text.replace("{port}", str(port))
     else:
         _must_be_free(server, port)
-    return split_command(text), server.base_url or f"http://127.0.0.1:{port}/v1"
+    base_url = server.base_url or f"http://127.0.0.1:{port}/v1"
+    return [_filled(word, base_url, kv_dir) for word in split_command(server.launch)], base_url
+
+
+def environment(server: Server, base_url: str, kv_dir: Path | None = None) -> dict[str, str]:
+    """Return the further variables of a launched server; they may hold the same placeholders as its command."""
+    return {name: _filled(value, base_url, kv_dir) for name, value in server.env.items()}
+
+
+def wants_kv_dir(server: Server) -> bool:
+    """Whether a launched server is to have a folder for its KV cache."""
+    return server.launch is not None and _holds(server, _KV_DIR_WORD)
+
+
+def _holds(server: Server, placeholder: str) -> bool:
+    return any(placeholder in text for text in (server.launch or "", *server.env.values()))
+
+
+def _filled(text: str, base_url: str, kv_dir: Path | None) -> str:
+    if kv_dir is not None:
+        text = text.replace(_KV_DIR_WORD, str(kv_dir))
+    return text.replace(_PORT_WORD, str(urlsplit(base_url).port))
 
 
 def must_be_free(port: int) -> None:
@@ -72,6 +108,15 @@ def must_be_free(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except (OSError, OverflowError) as error:
             raise UsageError(f"--launch: expected a free port, {port} cannot be used: {error}") from error
+
+
+def fixed_port(server: Server) -> int | None:
+    """Return the port of this machine at which a launched server will answer; None: any free one, or no such server."""
+    if server.launch is None or _holds(server, _PORT_WORD):
+        return None
+    given = _given_port(server.launch)
+    parts = urlsplit(server.base_url or "")
+    return parts.port if given is None and parts.hostname in ("127.0.0.1", "localhost") else given
 
 
 def _must_be_free(server: Server, port: int | None) -> None:

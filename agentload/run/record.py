@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
+from agentload import folders
 from agentload.agents import tasks, workspace
 from agentload.agents.outcome import Outcome
 from agentload.agents.tasks import Task
@@ -19,8 +19,10 @@ from agentload.artifacts.alive import Hold
 from agentload.artifacts.rundir import Manifest, RunDir, Status
 from agentload.core.records import Doubt
 from agentload.errors import AgentloadError
+from agentload.run import parts
 from agentload.run.scenario import Scenario
 from agentload.run.serving import Served
+from agentload.servers import commandline
 
 _PACKAGES: Final = ("agentload", "openai", "httpx2", "httptools", "anyio", "pydantic", "numpy", "polars")
 _ROOM_BYTES: Final = 256 * 1024  # for the manifest of a run of any size
@@ -35,13 +37,16 @@ class Record:
         run: RunDir,
         scenario: Scenario,
         sandbox: str,
-        repository: workspace.Repository,
+        repository: workspace.Repository | None,
         say: Callable[[str], None],
         clock_facts: Callable[[], dict[str, Any]],
     ) -> None:
-        """`scenario` is resolved; `clock_facts` gives what the manifest says of the clock."""
+        """`scenario` is resolved; `clock_facts` gives what the manifest says of the clock.
+
+        `repository` is what agents work on; requests of the fixed workload on none.
+        """
         self.run = run
-        self.repository = repository
+        self._repository = repository
         self._scenario = scenario
         self._sandbox = sandbox
         self._say = say
@@ -53,7 +58,9 @@ class Record:
         self.doubts: list[Doubt] = []
 
     def doubt(self, doubt: Doubt) -> None:
-        """Keep a doubt for the manifest, and say it."""
+        """Keep a doubt for the manifest, and say it; one that is there already, of another segment, is not repeated."""
+        if doubt in self.doubts:
+            return
         self.doubts.append(doubt)
         self._say(f"doubt: {doubt.message}; {doubt.advice}")
 
@@ -66,7 +73,8 @@ class Record:
         self._hold = Hold(self.run.path)
         self._write("started", None, (), {"kind": self._scenario.server.kind})
         with suppress(OSError):  # without it a full disk costs the last manifest, and only that
-            _set_aside(self._reserve, _ROOM_BYTES + _AGENT_ROOM_BYTES * self._scenario.agents)
+            workers = sum(one.at_once for one in parts.plan(self._scenario))
+            folders.set_room_aside(self._reserve, _ROOM_BYTES + _AGENT_ROOM_BYTES * workers)
 
     def close(self, status: Status, reason: str | None, agents: Sequence[Mapping[str, Any]]) -> None:
         """Write the last manifest.
@@ -97,22 +105,16 @@ class Record:
     def _write(
         self, status: Status, reason: str | None, agents: Sequence[Mapping[str, Any]], server: dict[str, Any]
     ) -> None:
-        repository = self.repository
         self.run.write_manifest(
             Manifest(
                 run=self.run.name,
                 status=status,
                 why=reason,
                 simulated=self._scenario.server.kind == "twin",
-                scenario=self._scenario.dump(),
+                scenario=_without_keys(self._scenario.dump()),
                 server=server,
                 sandbox=self._sandbox,
-                corpus={
-                    "name": repository.name,
-                    "commit": repository.commit,
-                    "tree": repository.tree,
-                    "dirty": repository.dirty,
-                },
+                corpus=_corpus(self._repository),
                 agents=[dict(one) for one in agents],
                 segments=self.segments,
                 host=_host(),
@@ -123,24 +125,37 @@ class Record:
         )
 
 
-def _set_aside(path: Path, size: int) -> None:
-    with path.open("wb") as file:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, size)
-        else:
-            file.write(bytes(size))
+def _without_keys(scenario: dict[str, Any]) -> dict[str, Any]:
+    """A scenario for people and for the account: scenario.toml stays as it was given, a manifest travels farther."""
+    server = dict(scenario["server"])
+    if "launch" in server:
+        server["launch"] = commandline.text_without_keys(server["launch"])
+    if "env" in server:
+        server["env"] = commandline.environment_without_keys(server["env"])
+    return scenario | {"server": server}
 
 
-def agent_fields(outcome: Outcome, task: Task, *, planned_ns: int, started_ns: int | None) -> dict[str, Any]:
-    """What the manifest says of an agent: its plan, and what came of it."""
-    opened = tasks.opened(task, outcome.paths_read)
+def _corpus(repository: workspace.Repository | None) -> dict[str, Any]:
+    if repository is None:
+        return {"name": "none", "commit": "", "tree": "", "dirty": False}
+    return {
+        "name": repository.name,
+        "commit": repository.commit,
+        "tree": repository.tree,
+        "dirty": repository.dirty,
+    }
+
+
+def agent_fields(outcome: Outcome, task: Task | None, *, planned_ns: int, started_ns: int | None) -> dict[str, Any]:
+    """What the manifest says of an agent: its plan, and what came of it. Without a task it looks for no facts."""
+    opened = tasks.Opened((), ()) if task is None else tasks.opened(task, outcome.paths_read)
     return asdict(outcome) | {
         "growth_tokens": outcome.growth_tokens,
         "planned": planned_ns,
         "started": started_ns,
         "paths_read": sorted(set(outcome.paths_read)),
-        "facts_found": list(tasks.score(task, outcome.answer)),
-        "facts": [fact.id for fact in task.facts],
+        "facts_found": [] if task is None else list(tasks.score(task, outcome.answer)),
+        "facts": [] if task is None else [fact.id for fact in task.facts],
         "likely_opened": list(opened.opened),
         "likely_missed": list(opened.missed),
     }

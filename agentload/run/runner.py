@@ -1,11 +1,11 @@
 """How does a run go, from the printed plan to the end marker?
 
 Everything that can fail before the first request fails before it: corpus, tasks, sandbox, checkouts, server. Then the
-begin marker, the agents `stagger_s` apart, the end marker once the log shows no open request, and the manifest. Raw
-evidence only: what it amounts to is analysis.account's work.
+begin marker, the agents `stagger_s` apart, the end marker once the log shows no open request, and the manifest; where
+a run has several segments, one after the other. Raw evidence only: what it amounts to is analysis.account's work.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,28 +16,32 @@ import tomli_w
 from anyio import to_thread
 
 from agentload import folders
-from agentload.agents.loop import Agent
-from agentload.agents.outcome import End
-from agentload.agents.sandbox import Shell
+from agentload.agents import workspace
+from agentload.agents.sandbox import Sandbox, Shell
 from agentload.agents.sandbox import choose as choose_sandbox
+from agentload.agents.tasks import Task
 from agentload.artifacts import rundir
 from agentload.artifacts.rundir import EventLog, RunDir, Status
 from agentload.core.records import Doubt
 from agentload.errors import AgentloadError, ArtifactError, InterruptionError
 from agentload.run import progress
+from agentload.run.crew import Crews
+from agentload.run.fixed import Batches
 from agentload.run.interrupt import Interruption, first_leaf, first_of_ours, interruptible
 from agentload.run.plan import choose_tasks, obtain_corpus
 from agentload.run.record import Record
-from agentload.run.scenario import Limits, Scenario, resolve
+from agentload.run.scenario import Scenario, resolve
 from agentload.run.serving import Session, check, choose
+from agentload.run.squad import Prepare
 from agentload.run.twinned import TwinWorld
 from agentload.run.waiting import abandonable
 from agentload.run.work import Work
-from agentload.run.world import RealWorld, World
+from agentload.run.world import RealWorld, RunClock, World
 from agentload.servers.family import Family
 from agentload.servers.watchdog import Watchdog
 
 _CANCELLED: Final = "interrupted by a signal"
+_NO_TOOLS: Final = "none: no tool is called"
 
 
 class _Events:
@@ -70,6 +74,8 @@ async def run(
     *,
     opened: Callable[[RunDir], None] = lambda _: None,
     progress_s: float = progress.PERIOD_S,
+    clock: RunClock | None = None,
+    directory: Path | None = None,
 ) -> RunDir:
     """Do one run and return its directory; its manifest says how it ended, also when a signal ended it.
 
@@ -81,6 +87,8 @@ async def run(
         scenario_text: the user's own scenario file, kept verbatim; None: it is written from `scenario`.
         opened: takes the run directory as soon as there is one: it stays when the run fails.
         progress_s: how often a line is said of what the agents are at.
+        clock: the clock of a run with a real server; None: this machine's.
+        directory: the run directory itself, of which there may be none yet; None: a new one in `out`.
 
     Raises:
         AgentloadError: something failed before the first request, or the run itself failed; the manifest has the
@@ -95,7 +103,7 @@ async def run(
 
     try:
         async with interruptible(say) as interruption:
-            await _run(scenario, out, env, say, scenario_text, keep, progress_s, interruption)
+            await _run(scenario, out, env, say, scenario_text, keep, progress_s, interruption, clock, directory)
     except BaseExceptionGroup as group:
         ours = first_of_ours(group)
         if ours is None:
@@ -115,34 +123,33 @@ async def _run(
     opened: Callable[[RunDir], None],
     progress_s: float,
     interruption: Interruption,
+    given_clock: RunClock | None,
+    directory: Path | None,
 ) -> None:
     server, why = choose(scenario.server, env)
     scenario = resolve(scenario.model_copy(update={"server": server}))
     check(server, env)
-    world: World = TwinWorld(scenario) if server.kind == "twin" else RealWorld(scenario)
+    world: World = TwinWorld(scenario) if server.kind == "twin" else RealWorld(scenario, given_clock)
     say(f"server: {why}")
-    sandbox = await to_thread.run_sync(lambda: choose_sandbox(allow_unsafe=scenario.unsafe_no_sandbox))
-    say(f"sandbox: {sandbox.describe()}")
+    sandbox: Sandbox | None = None
+    if scenario.workload == "agents":
+        sandbox = await to_thread.run_sync(lambda: choose_sandbox(allow_unsafe=scenario.unsafe_no_sandbox))
+        say(f"sandbox: {sandbox.describe()}")
     # The watchdog is the outer one: a kill between its goodbye and the folder's removal would leave the folder.
     with Watchdog(env) as watchdog, folders.temporary("agentload-") as folder:
         watchdog.remove_on_death(folder)
-        obtain = partial(obtain_corpus, scenario, folder, env, say)
-        if scenario.corpus_path is not None:  # it is written into the folder, which goes
-            repository = await to_thread.run_sync(obtain)
-        else:
-            repository = await abandonable(obtain)
-        given = choose_tasks(scenario)
-        say(
-            f"corpus: {repository.name} at {repository.commit[:12]}"
-            + (" (changes in its work tree that are not committed are left out)" if repository.dirty else "")
-        )
-        for note in repository.notes:
-            say(f"corpus: {note}")
+        repository: workspace.Repository | None = None
+        given: tuple[Task, ...] = ()
+        if sandbox is not None:
+            repository = await _corpus(scenario, folder, env, say)
+            given = choose_tasks(scenario)
         clock = world.clock
-        target = world.directory(out)
+        target = world.directory(out, directory)
         opened(target)
         say(f"run directory: {target.path}")
-        record = Record(target, scenario, sandbox.describe(), repository, say, clock.describe)
+        record = Record(
+            target, scenario, _NO_TOOLS if sandbox is None else sandbox.describe(), repository, say, clock.describe
+        )
         record.open()
         text = scenario_text if scenario_text is not None else tomli_w.dumps(scenario.dump()).encode()
         work: Work | None = None
@@ -154,9 +161,12 @@ async def _run(
                 events = _Events(log)
                 interruption.on_hurry(events.kill_server)
                 session = Session(target, clock, events, env, say, clock.describe, watchdog)
-                work = Work(world, session, scenario, record, given, interruption, progress_s)
+                prepare: Prepare = Batches(session, scenario).prepare
+                if sandbox is not None and repository is not None:
+                    prepare = Crews(world, session, scenario, repository, given, Shell(sandbox), folder).prepare
+                work = Work(world, session, scenario, record, prepare, interruption, progress_s)
                 files.callback(work.close)
-                await _go(world, work, session, record, Shell(sandbox), folder, why)
+                await _go(world, work, session, record, why)
         except BaseException as error:
             # A signal's own cancellation is no failure: one to write the manifest is then the first.
             quiet = isinstance(error, anyio.get_cancelled_exc_class())
@@ -167,19 +177,34 @@ async def _run(
                     raise
                 say(f"{second}; it still says that the run has started")
             raise
-        assert scenario.limits is not None
-        record.close(*_verdict(work.agents, scenario.limits), work.fields())
+        record.close(*_verdict(work), work.fields())
 
 
-async def _go(world: World, work: Work, session: Session, record: Record, shell: Shell, folder: Path, why: str) -> None:
+async def _corpus(
+    scenario: Scenario, folder: Path, env: Mapping[str, str], say: Callable[[str], None]
+) -> workspace.Repository:
+    obtain = partial(obtain_corpus, scenario, folder, env, say)
+    if scenario.corpus_path is not None:  # it is written into the folder, which goes
+        repository = await to_thread.run_sync(obtain)
+    else:
+        repository = await abandonable(obtain)
+    say(
+        f"corpus: {repository.name} at {repository.commit[:12]}"
+        + (" (changes in its work tree that are not committed are left out)" if repository.dirty else "")
+    )
+    for note in repository.notes:
+        say(f"corpus: {note}")
+    return repository
+
+
+async def _go(world: World, work: Work, session: Session, record: Record, why: str) -> None:
     async with world.connect(why, session) as (served, transport):
         record.served = served
         session.say(f"endpoint: {served.base_url}, model {served.model}")
         if served.attached is not None and served.attached.refusal is not None:
             advice = "markers are in markers.jsonl only"
             record.doubt(Doubt("sidecar-markers", served.attached.refusal, advice))
-        await work.prepare(shell, folder, transport)
-        await work.measure(served, transport)
+        await work.do(served, transport)
 
 
 def _broken(error: BaseException, interruption: Interruption) -> tuple[Status, str]:
@@ -197,26 +222,11 @@ def _broken(error: BaseException, interruption: Interruption) -> tuple[Status, s
     return "error", f"internal error: {type(leaf).__name__}: {leaf}"
 
 
-def _verdict(agents: Sequence[Agent], limits: Limits) -> tuple[Status, str | None]:
-    """How a run ended in which every agent came to an end of its own."""
-    if not any(agent.outcome.answered_requests for agent in agents):
-        errors = [agent.first_error for agent in agents if agent.first_error is not None]
+def _verdict(work: Work) -> tuple[Status, str | None]:
+    """How a run ended in which everybody came to an end of their own."""
+    if not any(squad.answered for squad in work.squads):
+        workers = [one.worker for squad in work.squads for one in squad.members]
+        errors = [one.first_error for one in workers if one.first_error is not None]
         return "error", f"no request of any agent was answered: {min(errors)[1] if errors else 'none was sent'}"
-    bad = [flaw for agent in agents if (flaw := _flaw(agent, limits)) is not None]
+    bad = work.flaws()
     return ("partial", "; ".join(bad)) if bad else ("success", None)
-
-
-def _flaw(agent: Agent, limits: Limits) -> str | None:
-    """Why a run is not whole that had this agent; None when it is."""
-    outcome = agent.outcome
-    why = f": {outcome.why}" if outcome.why else ""
-    if outcome.end in (End.FAILED, End.CANCELLED):
-        return f"{agent.name} {outcome.end.value}{why}"
-    if not agent.too_little:
-        return None
-    growth = "unknown" if outcome.growth_tokens is None else f"{outcome.growth_tokens:,}"
-    return (
-        f"{agent.name} did too little work: {outcome.tool_calls} tool calls (at least {limits.min_tool_calls}), "
-        f"growth of context {growth} tokens (at least {limits.min_growth_tokens:,}); "
-        f"it ended as {outcome.end.value}{why}"
-    )

@@ -1,18 +1,16 @@
 """What exactly is to be run? A scenario: read from TOML or options, checked once, and kept with the run."""
 
-import json
-import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from agentload.agents.outcome import AgentLimits
 from agentload.errors import InputError, UsageError
-from agentload.run import twin_settings
+from agentload.run import explaining, twin_settings
+from agentload.run.request_fields import RequestFields
 
 # /1: first.
 SCHEMA: Final = "agentload.scenario/1"
@@ -22,12 +20,6 @@ _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _PROMPT_TOKENS: Final = 1100  # of the system prompt, the tools and a task: 1,041 to 1,055 measured with SmolLM2
 _CALL_TOKENS: Final = 200  # of a short tool call and the least result that an agent is given (400 bytes)
 ANSWER_PART: Final = 8  # an answer whose limit nobody gave has at most this part of the context
-REQUEST_OURS: Final = (
-    "messages",
-    "model",
-    "stream",
-)  # request parameters that agents.chat sets, and refuses to be given
-_DEEPEST: Final = 32  # of a request parameter's lists and tables; a real one has about 10 (a JSON schema)
 
 
 def _passable(text: str) -> str:
@@ -41,7 +33,14 @@ def _passable(text: str) -> str:
     return text
 
 
+def _variable(name: str) -> str:
+    if not name or "=" in name:
+        raise ValueError(f"expected the name of an environment variable, got {name!r:.80}")
+    return _passable(name)
+
+
 Word = Annotated[str, AfterValidator(_passable)]
+Variable = Annotated[str, AfterValidator(_variable)]
 Text = Annotated[str, Field(min_length=1), AfterValidator(_passable)]
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Positive = Annotated[int, Field(ge=1, le=10**12)]
@@ -62,7 +61,7 @@ class Server(_Model):
     log: Text | None = None  # the log file of a running server
     log_format: Text | None = None  # default: detected
     args: tuple[Word, ...] = ()  # further flags for the embedded server
-    env: dict[Text, Word] = {}  # further environment variables of a server that agentload starts
+    env: dict[Variable, Word] = {}  # further environment of a server that agentload starts
     software: Literal["ds4", "llamacpp", "vllm", "sglang"] | None = None  # default: known by the command's words
     ready_s: Seconds = 600.0  # a large model takes minutes to load
     stop_s: Seconds = 600.0  # ds4 may store its KV cache for minutes
@@ -113,19 +112,31 @@ EMBEDDED_LIMITS: Final = Limits(
 # The protocol's: a context of 262,144 tokens, and so much time that no agent is cut off at the slowest setting.
 TWIN_LIMITS: Final = Limits(wall_s=14_400.0, context_tokens=250_000, tool_calls=30)
 
+# The fixed workload's: a request has a wall time, and no more is asked of it than its answer.
+FIXED_LIMITS: Final = Limits(min_tool_calls=0, min_growth_tokens=0)
+
 
 class Part(_Model):
     """One segment of a run: all agents work between its two markers. A run without parts is one."""
 
     segment: Annotated[str, Field(pattern=_NAME)]
     condition: Word
-    request: dict[str, Any] = {}  # request parameters of this part, over the scenario's
+    request: RequestFields = {}  # of this part, over the scenario's
+
+
+def _each_once(values: tuple[int, ...]) -> tuple[int, ...]:
+    if not values or len(set(values)) < len(values):
+        raise ValueError(f"expected one number or more, each once, got {', '.join(map(str, values)) or 'none'}")
+    return values
+
+
+AtOnce = Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], AfterValidator(_each_once)]
 
 
 class Fixed(_Model):
     """The fixed workload (report B): equal requests, so many at once, each with a short prompt and a long output."""
 
-    concurrency: tuple[Annotated[int, Field(ge=1, le=1024)], ...] = (1, 4, 8)
+    concurrency: AtOnce = (1, 4, 8)
     prompt_tokens: Positive = 350  # about: the server's own count is what is reported
     output_tokens: Positive = 512
     rounds: Positive = 2  # of each concurrency; their median counts
@@ -134,8 +145,8 @@ class Fixed(_Model):
 class Warmup(_Model):
     """Requests before the begin marker, so that kernels compile in start-up time: every pair of these, once."""
 
-    concurrency: tuple[Annotated[int, Field(ge=1, le=1024)], ...] = (1,)
-    prompt_tokens: tuple[Positive, ...] = (350,)
+    concurrency: AtOnce = (1,)
+    prompt_tokens: Annotated[tuple[Positive, ...], AfterValidator(_each_once)] = (350,)
     output_tokens: Positive = 8
 
 
@@ -159,7 +170,7 @@ class Scenario(_Model):
     server: Server = Server()
     limits: Limits | None = None
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    request: dict[str, Any] = {}  # further request parameters, passed through
+    request: RequestFields = {}  # further request parameters, passed through
     known_paths: bool | None = None  # offer the corpus' paths as the only ones `read` takes; default: embedded only
     command_chars: Positive | None = None  # tell the server's grammar how long a bash command may get
     unsafe_no_sandbox: bool = False
@@ -171,48 +182,69 @@ class Scenario(_Model):
             raise ValueError("expected corpus or corpus_path, got both")
         return self
 
-    @field_validator("request")
-    @classmethod
-    def _can_be_sent(cls, request: dict[str, Any]) -> dict[str, Any]:
-        ours = [name for name in REQUEST_OURS if name in request]
-        if ours:
-            raise ValueError(f"must not hold {', '.join(ours)}: agentload sets {'it' if len(ours) == 1 else 'them'}")
-        if _deeper(request, _DEEPEST):
-            raise ValueError(f"expected lists and tables at most {_DEEPEST} deep, there are deeper ones")
-        try:
-            json.dumps(request, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"expected request values that JSON has: {error}") from error
-        return request
+    @model_validator(mode="after")
+    def _one_workload(self) -> "Scenario":
+        if self.workload == "agents" and self.fixed is not None:
+            raise ValueError('fixed is of another workload: give workload = "fixed" with it, or leave it out')
+        names = [part.segment for part in self.parts]
+        if len(set(names)) < len(names):
+            raise ValueError(f"expected parts with different segments, got {', '.join(names)}")
+        if self.workload == "fixed" and (wrong := self._of_agents()):
+            raise ValueError(f'{wrong[0]} is of the workload agents: leave it out, or leave workload = "fixed" out')
+        return self
+
+    def _of_agents(self) -> list[str]:
+        """What was given that only agents have."""
+        given = [
+            name
+            for name in ("parts", "agents", "stagger_s", "tasks", "protocol", "known_paths", "command_chars")
+            if getattr(self, name) != type(self).model_fields[name].default
+        ]
+        given += [name for name in ("corpus", "corpus_path") if getattr(self, name) is not None]
+        limits = self.limits or Limits()
+        usual = (Limits(wall_s=limits.wall_s), FIXED_LIMITS.model_copy(update={"wall_s": limits.wall_s}))
+        return given + [
+            f"limits.{name}"
+            for name in Limits.model_fields
+            if getattr(limits, name) not in (getattr(one, name) for one in usual)
+        ]
+
+    @property
+    def at_once(self) -> int:
+        """Most requests that are open at one time."""
+        return self.agents if self.workload == "agents" else max((self.fixed or Fixed()).concurrency)
+
+    @property
+    def usual_warmup(self) -> Warmup:
+        """A warm-up with what is to come first: one request alone, and so many together as there will be."""
+        if self.workload == "agents":
+            return Warmup(concurrency=tuple(sorted({1, self.agents})), prompt_tokens=(_PROMPT_TOKENS,))
+        fixed = self.fixed or Fixed()
+        return Warmup(concurrency=tuple(sorted({1, *fixed.concurrency})), prompt_tokens=(fixed.prompt_tokens,))
 
     def dump(self) -> dict[str, Any]:
         """As JSON and TOML values: fields that are null are left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def _deeper(value: Any, levels: int) -> bool:
-    """Whether lists and tables are nested more than `levels` deep; it looks no deeper than that."""
-    if not isinstance(value, (dict, list)):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_deeper(one, levels - 1) for one in inner)
-
-
 def resolve(scenario: Scenario) -> Scenario:
     """Fill in what depends on the server.
 
     Raises:
-        UsageError: the server's fields contradict each other.
+        UsageError: the server's fields contradict each other, or the workload does not fit the server.
     """
     server = scenario.server
     _check(server)
     embedded, twin = server.kind == "embedded", server.kind == "twin"
     changes: dict[str, Any] = {"server": _twin(scenario)} if twin else {}
-    if scenario.corpus is None and scenario.corpus_path is None:
-        changes["corpus"] = "tiny" if embedded else "standard"
-    changes["limits"] = _limits(scenario.limits, EMBEDDED_LIMITS if embedded else TWIN_LIMITS if twin else Limits())
+    standard = EMBEDDED_LIMITS if embedded else TWIN_LIMITS if twin else Limits()
     if scenario.temperature is None and embedded:
         changes["temperature"] = 0.5
+    if scenario.workload == "fixed":
+        return scenario.model_copy(update=changes | _fixed(scenario, standard))
+    if scenario.corpus is None and scenario.corpus_path is None:
+        changes["corpus"] = "tiny" if embedded else "standard"
+    changes["limits"] = _limits(scenario.limits, standard)
     if scenario.known_paths is None:
         changes["known_paths"] = embedded
     if scenario.command_chars is None and embedded:
@@ -234,6 +266,10 @@ def _check(server: Server) -> None:
         raise UsageError("server.log: expected the server whose log it is: give --base-url with --server-log")
     if server.kind != "twin" and (server.profile, server.set, server.boot) != (None, None, None):
         raise UsageError("server.profile, server.set, server.boot: expected the twin for these: give --server twin")
+    if server.env and server.kind in ("endpoint", "twin"):
+        raise UsageError(f"server.env: expected a server that agentload starts, got kind {server.kind!r}: leave it out")
+    if server.software is not None and server.kind in ("embedded", "twin"):
+        raise UsageError(f"server.software: what the {server.kind} server is, is known: leave it out")
 
 
 def _twin(scenario: Scenario) -> Server:
@@ -252,6 +288,27 @@ def _twin(scenario: Scenario) -> Server:
     options = twin_settings.options(server.set or {})
     given = {name: getattr(options, name) for name in server.set or {}}
     return server.model_copy(update={"profile": profile, "model": model, "set": given, "boot": server.boot or 0})
+
+
+def _fixed(scenario: Scenario, standard: Limits) -> dict[str, Any]:
+    """Return what is filled in for the fixed workload: it has no corpus, and its only limit is the wall time.
+
+    Raises:
+        UsageError: a request does not fit the server's context, where that is known.
+    """
+    fixed = scenario.fixed or Fixed()
+    twin = scenario.server.kind == "twin"
+    context = twin_settings.options(scenario.server.set or {}).ctx if twin else standard.context_tokens
+    if scenario.server.kind in ("embedded", "twin") and fixed.prompt_tokens + fixed.output_tokens > context:
+        raise UsageError(
+            f"fixed: expected a prompt and an output that fit the server's {context:,} tokens of context, got about "
+            f"{fixed.prompt_tokens:,} and {fixed.output_tokens:,}"
+        )
+    limits = scenario.limits
+    wall_s = limits.wall_s if limits is not None and "wall_s" in limits.model_fields_set else standard.wall_s
+    # The twin's model ends when its answer does, as a real one; it knows ds4's word for going on.
+    request = {"ignore_eos": True, **scenario.request} if twin else scenario.request
+    return {"fixed": fixed, "limits": FIXED_LIMITS.model_copy(update={"wall_s": wall_s}), "request": request}
 
 
 def _limits(given: Limits | None, standard: Limits) -> Limits:
@@ -302,74 +359,23 @@ def from_fields(
     parts = [str(part) for part in first["loc"] if part != "schema_"]
     option = (options or {}).get(".".join(parts[:2])) or (options or {}).get(".".join(parts[:1]))
     if option is not None:
-        raise UsageError(f"{option}: {_explain(first)}")
-    line = toml_line(text, parts)
+        raise UsageError(f"{option}: {explaining.explain(first, keys_of)}")
+    line = explaining.toml_line(text, parts)
     source = f"{where}:{line}: " if where and line else f"{where}: " if where else ""
-    raise UsageError(f"{source}{'.'.join(parts) or 'scenario'}: {_explain(first)}")
+    raise UsageError(f"{source}{'.'.join(parts) or 'scenario'}: {explaining.explain(first, keys_of)}")
 
 
-# What pydantic finds, in our words; tests hold it against each kind of error that a scenario can cause.
-_WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
-    "greater_than_equal": lambda context: f"expected at least {context['ge']:.0f}",
-    "less_than_equal": lambda context: f"expected at most {context['le']:.0f}",
-    "finite_number": lambda _: "expected a finite number",
-    "int_type": lambda _: "expected a whole number",
-    "int_parsing": lambda _: "expected a whole number",
-    "int_parsing_size": lambda _: "expected a whole number of a sensible size",
-    "int_from_float": lambda _: "expected a whole number",
-    "float_type": lambda _: "expected a number",
-    "float_parsing": lambda _: "expected a number",
-    "bool_type": lambda _: "expected true or false",
-    "bool_parsing": lambda _: "expected true or false",
-    "string_type": lambda _: "expected text",
-    "string_unicode": lambda _: "expected text in UTF-8",
-    "string_too_short": lambda _: "expected some text",
-    "string_pattern_mismatch": lambda _: (
-        "expected 1 to 64 letters, digits, dots, dashes and underscores, with a letter or digit first"
-    ),
-    "literal_error": lambda context: f"expected {context['expected']}",
-    "tuple_type": lambda _: "expected a list",
-    "dict_type": lambda _: "expected a table",
-    "model_type": lambda _: "expected a table",
-    "value_error": lambda context: str(context["error"]),
-}
-
-
-def _explain(error: ErrorDetails) -> str:
-    """One line: what was expected, and what there is."""
-    kind, path = error["type"], [part for part in error["loc"] if isinstance(part, str)]
-    if kind == "extra_forbidden":
-        return f"there is no such key: there are {', '.join(_keys(path[:-1]))}"
-    words = _WORDS.get(kind)
-    said = words(error.get("ctx", {})) if words is not None else error["msg"]
-    return said if kind == "value_error" else f"{said}, got {error['input']!r:.80}"
-
-
-def _keys(path: Sequence[str]) -> list[str]:
-    parts: dict[str, type[BaseModel]] = {"server": Server, "limits": Limits}
+def keys_of(path: Sequence[str]) -> list[str]:
+    """Return the keys that the table at `path` has, from the scenario's own on."""
+    parts: dict[str, type[BaseModel]] = {
+        "server": Server,
+        "limits": Limits,
+        "fixed": Fixed,
+        "warmup": Warmup,
+        "parts": Part,
+    }
     model = parts.get(path[0], Scenario) if path else Scenario
     return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def toml_line(text: str, path: Sequence[str]) -> int | None:
-    """Return the line (1-based) of a TOML text on which the value at `path` begins; None when that is not plain to see.
-
-    Tables, dotted keys and inline tables are followed; of a quoted key or a multi-line string nothing is known.
-    """
-    table: tuple[str, ...] = ()
-    best: tuple[int, int] | None = None  # how much of the path, line
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if header := re.match(r"\[\s*([A-Za-z0-9_.-]+)\s*\]", stripped):
-            table = tuple(header[1].split("."))
-            here = table
-        elif key := re.match(r"([A-Za-z0-9_.-]+)\s*=", stripped):
-            here = (*table, *key[1].split("."))
-        else:
-            continue
-        if here == tuple(path[: len(here)]) and (best is None or len(here) > best[0]):
-            best = (len(here), number)
-    return None if best is None else best[1]
 
 
 def read_text(path: Path) -> str:

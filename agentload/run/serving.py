@@ -4,11 +4,9 @@ Three ways: the embedded server and a launched command are processes of ours, wh
 somebody else's, and its log, where one is named, is attached to. Each is a `Served` while the run lasts.
 """
 
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -22,15 +20,17 @@ from agentload.artifacts.rundir import RunDir
 from agentload.core.ports import Clock, EventSink
 from agentload.core.records import Doubt
 from agentload.errors import EndpointError, InputError, ServerError, UsageError
-from agentload.run import download, launching
+from agentload.run import launching, starting
 from agentload.run.address import check_base_url, check_key
 from agentload.run.logwatch import LogWatch
 from agentload.run.scenario import Server
-from agentload.run.waiting import abandonable
 from agentload.serverlogs import formats
-from agentload.servers import embedded, settings
+from agentload.servers import embedded, facts
 from agentload.servers.attach import AttachedLog
-from agentload.servers.process import ServerProcess, free_port
+from agentload.servers.commandline import environment_without_keys, without_keys
+from agentload.servers.facts import Facts
+from agentload.servers.process import ServerProcess
+from agentload.servers.profiles import profile_for
 from agentload.servers.ready import SAY_EVERY_S, answers_plain_http, wait_ready
 from agentload.servers.watchdog import Watchdog
 
@@ -75,12 +75,14 @@ class Served:
     model: str
     api_key: str
     argv: list[str] = field(default_factory=list)
-    env: dict[str, str] = field(default_factory=dict)  # what of its environment asks for a setting
+    env: dict[str, str] = field(default_factory=dict)  # what of its environment asks for a setting; keys are hidden
     process: ServerProcess | None = None
     owned: OwnedLog | None = None
     attached: AttachedLog | None = None
     watch: LogWatch | None = None
     simulated: dict[str, Any] | None = None  # with what; None: a real server
+    facts: Facts | None = None  # what was seen of it when it was ready
+    kv_dir: Path | None = None  # the folder that was made for its KV cache
 
     def write_marker(self, line: bytes) -> tuple[str, int | None, int | None]:
         """Write a marker where it can go; return (log|sidecar, inode, offset in the server's log).
@@ -108,6 +110,7 @@ class Served:
             "model": self.model,
             "argv": self.argv,
             "env": self.env,
+            **self._seen(),
             "log_format": self.watch.log_format if self.watch else None,
             "log_owned": self.owned is not None,
             "log_path": str(self.attached.path) if self.attached else None,
@@ -116,6 +119,12 @@ class Served:
             "markers": "sidecar" if self.owned is None and (not self.attached or self.attached.refusal) else "log",
             **({} if self.simulated is None else {"simulated": self.simulated}),
         }
+
+    def _seen(self) -> dict[str, Any]:
+        """What proves, beside its log, which server with which settings it was; nothing of a simulated one."""
+        if self.facts is None:
+            return {}
+        return {**asdict(self.facts), "kv_dir": None if self.kv_dir is None else str(self.kv_dir)}
 
 
 def choose(server: Server, env: Mapping[str, str]) -> tuple[Server, str]:
@@ -180,35 +189,55 @@ async def serve(server: Server, why: str, slots: int, session: Session) -> Async
     given_key = session.env.get("OPENAI_API_KEY") or None
     key = given_key or NO_KEY
     if server.kind == "endpoint":
-        yield await _attach(server, why, key, clock)
+        yield await _attach(server, why, given_key, clock)
         return
-    argv, base_url, child_env = await _command(server, slots, session)
     with ExitStack() as stack:
         watchdog = session.watchdog or stack.enter_context(Watchdog(session.env))
+        kv_dir = (
+            stack.enter_context(starting.kv_folder(watchdog, session.say)) if launching.wants_kv_dir(server) else None
+        )
+        command = await starting.command(server, slots, session.env, clock, session.say, kv_dir)
+        base_url, keys = command.base_url, () if given_key is None else (given_key,)
+        argv = without_keys(command.argv, keys)
+        profile = profile_for(server.software, command.argv, command.log_format)
+        starting.say_what_it_inherits(profile, command.argv, kv_dir, session.say)
         process = ServerProcess(
-            argv, run.server_log, run.server_times, clock, env=child_env, watchdog=watchdog, grace_s=server.stop_s
+            command.argv,
+            run.server_log,
+            run.server_times,
+            clock,
+            env=command.env,
+            watchdog=watchdog,
+            grace_s=server.stop_s,
         )
         events.emit("server_started", process.t_started, pid=process.pid, argv=argv)
         try:
-            await wait_ready(process, base_url, server.ready_s, api_key=given_key, say=session.say)
+            await wait_ready(
+                process, base_url, server.ready_s, api_key=given_key, health=profile.health, say=session.say
+            )
             events.emit("server_ready", clock.now_ns(), pid=process.pid)
             model = server.model or (await _models(base_url, clock, key))[0]
-            env = _of_settings(server, child_env)
-            served = Served(server.kind, why, base_url, model, key, argv, env, process, process.pump)
-            served.watch = LogWatch(
-                run.server_log, server.log_format or ("llamacpp" if server.kind == "embedded" else None)
+            seen = await facts.of_process(
+                process, base_url, software=server.software, log_format=command.log_format, api_key=given_key
             )
+            env = environment_without_keys(command.asking, keys)
+            served = Served(server.kind, why, base_url, model, key, argv, env, process, process.pump)
+            served.facts, served.kv_dir = seen, kv_dir
+            served.watch = LogWatch(run.server_log, command.log_format)
             yield served
         finally:
             with anyio.CancelScope(shield=True):
-                await _stop(process, server.stop_s, session)
+                await _stop(process, server.stop_s, session, profile.ending)
 
 
-async def _stop(process: ServerProcess, stop_s: float, session: Session) -> None:
+async def _stop(process: ServerProcess, stop_s: float, session: Session, ending: str) -> None:
     async def say_that_it_takes_long() -> None:
         while True:
             await anyio.sleep(SAY_EVERY_S)
-            session.say(f"the server (pid {process.pid}) is still ending after SIGTERM: SIGKILL after {stop_s:g} s")
+            session.say(
+                f"the server (pid {process.pid}) is still ending after SIGTERM: SIGKILL after {stop_s:g} s"
+                + (f"; {ending}" if ending else "")
+            )
 
     async with anyio.create_task_group() as group:
         group.start_soon(say_that_it_takes_long)
@@ -219,41 +248,20 @@ async def _stop(process: ServerProcess, stop_s: float, session: Session) -> None
     session.events.emit("server_stopped", session.clock.now_ns(), pid=process.pid, exit_code=code)
 
 
-async def _command(server: Server, slots: int, session: Session) -> tuple[list[str], str, dict[str, str]]:
-    child_env = {name: value for name, value in session.env.items() if name != "OPENAI_API_KEY"}
-    if server.kind != "embedded":
-        argv, base_url = launching.command(server)
-        return argv, base_url, child_env
-    embedded.require()
-    model = await abandonable(partial(download.model, session.env, session.clock, session.say))
-    port = free_port()
-    slots = min(slots, embedded.MOST_SLOTS)
-    # The launcher must find this very package, also from another working directory.
-    child_env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_package_parent()), session.env.get("PYTHONPATH"))))
-    return embedded.argv(model, port, slots, server.args), f"http://127.0.0.1:{port}/v1", child_env
-
-
-def _of_settings(server: Server, env: Mapping[str, str]) -> dict[str, str]:
-    """What of the environment a launched server takes as flags; the embedded one reads no such variables."""
-    return {} if server.kind == "embedded" else {name: env[name] for name in settings.VARIABLES if name in env}
-
-
-def _package_parent() -> Path:
-    return Path(__file__).resolve().parents[2]
-
-
-async def _attach(server: Server, why: str, key: str, clock: Clock) -> Served:
+async def _attach(server: Server, why: str, given_key: str | None, clock: Clock) -> Served:
     assert server.base_url is not None
     attached = AttachedLog(Path(server.log)) if server.log is not None else None
-    base_url = server.base_url.rstrip("/")
+    base_url, key = server.base_url.rstrip("/"), given_key or NO_KEY
     models = await _models(base_url, clock, key)
     if server.model is not None and server.model not in models:
         raise UsageError(f"--model: expected one of {', '.join(models)}, got {server.model!r}")
     served = Served("endpoint", why, base_url, server.model or models[0], key, attached=attached)
+    log_format = server.log_format
     if attached is not None:
         with attached.path.open("rb") as file:
-            log_format = server.log_format or formats.detect(file.read(formats.HEAD_BYTES))
+            log_format = log_format or formats.detect(file.read(formats.HEAD_BYTES))
         served.watch = LogWatch(attached.path, log_format, attached.size_at_start)
+    served.facts = await facts.of_endpoint(base_url, software=server.software, log_format=log_format, api_key=given_key)
     return served
 
 

@@ -142,8 +142,10 @@ class TwinWorld:
         """Virtual time."""
         return self._clock
 
-    def directory(self, out: Path) -> RunDir:
+    def directory(self, out: Path, exactly: Path | None = None) -> RunDir:
         """See `World`: one scenario has one name, which is in its log too."""
+        if exactly is not None:
+            return rundir.create_at(exactly)
         decided_by = dumps(self._scenario.dump()) + self._profile.model_dump_json(by_alias=True)
         digest = blake2b(decided_by.encode(), digest_size=4).hexdigest()
         path = out / f"{stamp(EPOCH_NS)}-{self._scenario.name}-{digest}"

@@ -1,56 +1,35 @@
-"""How do the agents of a run get their places, and how do they work between the begin and the end marker?"""
+"""How do agents, or requests, work between the begin and the end marker, and how does one segment follow another?"""
 
 import gc
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio import to_thread
 
-from agentload.agents import workspace
-from agentload.agents.actions import Actions, JsonActions, NativeActions
 from agentload.agents.chat import BROKEN, CONNECTION_FAILED
-from agentload.agents.loop import Agent
-from agentload.agents.outcome import Doing, End, Outcome, Sampling
-from agentload.agents.sandbox import Place, Shell
-from agentload.agents.tasks import Task
-from agentload.agents.tools.bash import BashTool
-from agentload.agents.tools.read import ReadTool
+from agentload.agents.outcome import End, Outcome
 from agentload.artifacts import schemas
 from agentload.artifacts.jsonlines import JsonLinesWriter
-from agentload.artifacts.rundir import EventLog
 from agentload.core import markers
-from agentload.core.ports import Tool
 from agentload.core.records import Doubt
 from agentload.errors import AgentloadError
-from agentload.run import progress
+from agentload.run import parts, progress
 from agentload.run.interrupt import Interruption
-from agentload.run.plan import paths_of
-from agentload.run.record import Record, agent_fields
+from agentload.run.parts import Stretch
+from agentload.run.record import Record
 from agentload.run.scenario import Scenario
 from agentload.run.serving import Served, Session, must_run, time_to_die, wait_for_open_requests, while_it_runs
+from agentload.run.squad import Member, Prepare, Squad
 from agentload.run.waiting import said_if_slow
+from agentload.run.warmup import warm_up
 from agentload.run.world import Line, World
 from agentload.servers.sampler import sampled
 
 
-@dataclass(slots=True)
-class _Work:
-    """One agent with its task and its place."""
-
-    agent: Agent
-    task: Task
-    place: Place
-    tools: list[Tool]
-    planned_ns: int = 0
-    started_ns: int | None = None
-
-
 class Work:
-    """The agents of one run; a context manager that closes the files it writes."""
+    """All that is measured in one run; a context manager that closes the files it writes."""
 
     def __init__(
         self,
@@ -58,101 +37,84 @@ class Work:
         session: Session,
         scenario: Scenario,
         record: Record,
-        given: tuple[Task, ...],
+        prepare: Prepare,
         interruption: Interruption,
         progress_s: float,
     ) -> None:
+        """`scenario` is resolved; `prepare` makes ready those that work in a segment."""
         self._world = world
         self._session = session
         self._scenario = scenario
         self._record = record
-        self._given = given
+        self._prepare = prepare
         self._interruption = interruption
         self._progress_s = progress_s * world.progress_slower
-        self._work: list[_Work] = []
+        self._left_out: tuple[Stretch, ...] = ()
         self._files = ExitStack()
         self._markers = self._files.enter_context(JsonLinesWriter(session.run.markers_path, schemas.MARKERS))
+        self.squads: list[Squad] = []  # of the segments so far
 
     def close(self) -> None:
         """Close the files."""
         self._files.close()
 
-    @property
-    def agents(self) -> list[Agent]:
-        """The agents, once they are prepared."""
-        return [one.agent for one in self._work]
-
     def fields(self) -> list[dict[str, Any]]:
         """What the manifest says of each agent."""
-        return [
-            agent_fields(one.agent.outcome, one.task, planned_ns=one.planned_ns, started_ns=one.started_ns)
-            for one in self._work
-        ]
+        return [fields for squad in self.squads for fields in squad.fields()]
 
-    async def prepare(self, shell: Shell, folder: Path, transport: Line) -> None:
-        """Give each agent a checkout, a scratch folder, its tools and a file for its conversation."""
-        scenario, session = self._scenario, self._session
-        assert scenario.limits is not None
-        limits = scenario.limits.for_agents()
-        repository = self._record.repository
+    def flaws(self) -> list[str]:
+        """Why the run is not whole; empty when it is."""
+        flaws = [flaw for squad in self.squads for flaw in squad.flaws()]
+        if self._left_out:
+            names = ", ".join(one.segment for one in self._left_out)
+            flaws.append(f"no request of segment {self.squads[-1].stretch.segment} was answered: {names} not begun")
+        return flaws
 
-        def checkouts() -> list[Path]:
-            return [
-                workspace.checkout(repository.path, repository.commit, folder / f"a{index}" / "repo")
-                for index in range(scenario.agents)
-            ]
+    async def do(self, served: Served, line: Line) -> None:
+        """Measure one segment after the other; the first begins when the server is warm."""
+        stretches = parts.plan(self._scenario)
+        for number, stretch in enumerate(stretches):
+            squad = await self._prepare(stretch, line)
+            self.squads.append(squad)
+            with squad.files:
+                if number == 0 and self._scenario.warmup is not None:
+                    await self._warm_up(served, line)
+                if len(stretches) > 1:
+                    where = f"segment {number + 1} of {len(stretches)}"
+                    self._session.say(f"{where}: {stretch.segment}, condition {stretch.condition}")
+                await self._measure(squad, served, line)
+            for said in squad.said_after():
+                self._session.say(said)
+            for doubt in squad.doubts():
+                self._record.doubt(doubt)
+            if not squad.answered:
+                self._left_out = stretches[number + 1 :]
+                return
 
-        for index, (checkout, task) in enumerate(zip(await to_thread.run_sync(checkouts), self._given, strict=True)):
-            name = f"a{index}"
-            path = session.run.messages_path(name)
-            path.parent.mkdir()
-            history = EventLog(path, schemas.MESSAGES)
-            self._files.callback(history.close)
-            actions: Actions = NativeActions() if scenario.protocol == "native" else JsonActions()
-            known = paths_of(checkout) if scenario.known_paths else None
-            agent = Agent(
-                name,
-                task.id,
-                task.prompt,
-                transport=transport,
-                actions=actions,
-                limits=limits,
-                sampling=Sampling(scenario.seed * 100 + index, scenario.temperature, scenario.request),
-                clock=session.clock,
-                events=session.events,
-                history=history,
-                known_paths=known or (),
-            )
-            scratch = folder / name / "scratch"
-            scratch.mkdir()
-            place = Place(checkout, scratch)
-            tools: list[Tool] = [
-                ReadTool(checkout, agent.output_limit, known_paths=known),
-                BashTool(shell, place, agent.output_limit, hint_chars=scenario.command_chars),
-            ]
-            self._work.append(_Work(agent, task, place, self._world.tools(name, tools)))
+    async def _warm_up(self, served: Served, line: Line) -> None:
+        scenario = self._scenario
+        assert scenario.warmup is not None
+        async with while_it_runs(served):
+            doubts = await warm_up(scenario.warmup, scenario, self._world, self._session, line)
+            for doubt in doubts:
+                self._record.doubt(doubt)
+            if doubts:
+                await time_to_die(served)
+        await self._wait_for_open_requests(served)
 
-    def _say_plan(self) -> None:
-        scenario, say = self._scenario, self._session.say
-        assert scenario.limits is not None
-        for index, one in enumerate(self._work):
-            after = f"{index * scenario.stagger_s:g} s after the begin marker"
-            say(f"agent {one.agent.name} starts {after}: {one.task.id}, {one.task.title}")
-        last_s = (scenario.agents - 1) * scenario.stagger_s
-        say(progress.bound(last_s, scenario.limits.wall_s, embedded=scenario.server.kind == "embedded"))
-
-    async def measure(self, served: Served, transport: Line) -> None:
-        """Let the agents work between the two markers."""
-        scenario, session = self._scenario, self._session
-        self._say_plan()
+    async def _measure(self, squad: Squad, served: Served, line: Line) -> None:
+        """Let all work between the two markers."""
+        scenario, session, stretch = self._scenario, self._session, squad.stretch
+        for said in squad.plan:
+            session.say(said)
         # A full collection of what start-up allocated took 25-40 ms, which every stream's stamps would wait for.
         gc.collect()
         gc.freeze()
-        begin_ns = self._mark(markers.BEGIN)
+        begin_ns = self._mark(markers.BEGIN, stretch)
         pid = served.process.pid if served.process is not None else None
-        for index, one in enumerate(self._work):
-            one.planned_ns = begin_ns + int(index * scenario.stagger_s * 1e9)
-        look = partial(self._look, transport)
+        for one in squad.members:
+            one.planned_ns = begin_ns + one.start_ns
+        look = partial(self._look, squad.members, line)
         try:
             async with (
                 sampled(pid, session.clock, session.events, scenario.sample_s),
@@ -161,9 +123,9 @@ class Work:
             ):
                 reporting.start_soon(progress.report, session.clock, session.say, look, begin_ns, self._progress_s)
                 async with anyio.create_task_group() as group:
-                    for index, one in enumerate(self._work):
-                        group.start_soon(self._one, index, one, served)
-                if any(_lost_the_server(agent.outcome) for agent in self.agents):
+                    for index, one in enumerate(squad.members):
+                        group.start_soon(self._one, index, one, squad, served)
+                if any(_lost_the_server(one.worker.outcome) for one in squad.members):
                     await time_to_die(served)
                 reporting.cancel_scope.cancel()
         finally:
@@ -171,57 +133,44 @@ class Work:
                 with anyio.CancelScope(shield=True):
                     await self._wait_for_open_requests(served)
             finally:
-                self._mark(markers.END)
+                self._mark(markers.END, stretch)
                 gc.unfreeze()
 
-    def _look(self, transport: Line) -> list[progress.Look]:
+    def _look(self, members: Sequence[Member], line: Line) -> list[progress.Look]:
         now_ns = self._session.clock.now_ns()
-        found = []
-        for one in self._work:
-            agent, outcome = one.agent, one.agent.outcome
-            state = agent.doing.value
-            if agent.doing is Doing.REQUEST:
-                state = (
-                    "decode" if agent.request and transport.decodes(agent.request) else "waiting for the first token"
-                )
-            elif agent.doing is Doing.DONE:
-                state = outcome.end.value
-            left_s = None if one.started_ns is not None else max(0.0, (one.planned_ns - now_ns) / 1e9)
-            found.append(
-                progress.Look(agent.name, state, left_s, outcome.requests, outcome.tool_calls, agent.context_tokens)
-            )
-        return found
+        return [one.look(now_ns, line) for one in members]
 
-    async def _one(self, index: int, one: _Work, served: Served) -> None:
-        async with self._world.turn(index, len(self._work)):
-            await self._live(one, served)
+    async def _one(self, index: int, one: Member, squad: Squad, served: Served) -> None:
+        async with self._world.turn(index, len(squad.members)):
+            await self._live(one, served, aloud=squad.each_said)
 
-    async def _live(self, one: _Work, served: Served) -> None:
-        session = self._session
+    async def _live(self, one: Member, served: Served, *, aloud: bool) -> None:
+        session, name = self._session, one.worker.name
         await session.clock.sleep_until(one.planned_ns)
         one.started_ns = session.clock.now_ns()
         session.events.emit(
-            "agent_started", one.started_ns, agent=one.agent.name, task=one.task.id, planned=one.planned_ns
+            "agent_started", one.started_ns, agent=name, task=one.worker.outcome.task, planned=one.planned_ns
         )
-        session.say(f"{one.agent.name} started")
+        if aloud:
+            session.say(f"{name} started")
         try:
-            outcome = await one.agent.work(one.tools)
+            outcome = await one.work()
             must_run(served)
-            session.say(
-                f"{one.agent.name} {outcome.end.value}: {outcome.requests} requests, {outcome.tool_calls} tool calls, "
-                f"context {outcome.last_context_tokens or '?'} tokens" + (f" ({outcome.why})" if outcome.why else "")
-            )
+            if aloud:
+                session.say(
+                    f"{name} {outcome.end.value}: {outcome.requests} requests, {outcome.tool_calls} tool calls, "
+                    f"context {outcome.last_context_tokens or '?'} tokens"
+                    + (f" ({outcome.why})" if outcome.why else "")
+                )
         finally:
-            session.events.emit(
-                "agent_done", session.clock.now_ns(), agent=one.agent.name, end=one.agent.outcome.end.value
-            )
+            session.events.emit("agent_done", session.clock.now_ns(), agent=name, end=one.worker.outcome.end.value)
 
-    def _mark(self, action: str) -> int:
+    def _mark(self, action: str, stretch: Stretch) -> int:
         """Write a marker into the log, where it can go, and always into markers.jsonl."""
-        session, scenario, record = self._session, self._scenario, self._record
+        session, record = self._session, self._record
         assert record.served is not None
         at_ns = session.clock.now_ns()
-        line = markers.render(action, "s1", session.run.name, scenario.condition, at_ns)
+        line = markers.render(action, stretch.segment, session.run.name, stretch.condition, at_ns)
         try:
             where, inode, offset = record.served.write_marker(line)
         except AgentloadError as error:
@@ -231,9 +180,9 @@ class Work:
             where, inode, offset = "sidecar", None, None
         fields = {
             "action": action,
-            "segment": "s1",
+            "segment": stretch.segment,
             "run": session.run.name,
-            "condition": scenario.condition,
+            "condition": stretch.condition,
             "t": at_ns,
             "where": where,
             "inode": inode,
@@ -241,10 +190,12 @@ class Work:
         }
         self._markers.append(fields)
         if action == markers.BEGIN:
-            record.segments.append({"segment": "s1", "condition": scenario.condition, "begin": at_ns, "end": None})
+            record.segments.append(
+                {"segment": stretch.segment, "condition": stretch.condition, "begin": at_ns, "end": None}
+            )
         else:
             record.segments[-1]["end"] = at_ns
-        session.events.emit("marker_written", at_ns, action=action, segment="s1", where=where)
+        session.events.emit("marker_written", at_ns, action=action, segment=stretch.segment, where=where)
         return at_ns
 
     async def _wait_for_open_requests(self, served: Served) -> None:

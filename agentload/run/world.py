@@ -46,11 +46,12 @@ class World(Protocol):
         """The clock of all that happens in the run."""
         ...
 
-    def directory(self, out: Path) -> RunDir:
-        """Make the run directory in the folder `out`.
+    def directory(self, out: Path, exactly: Path | None = None) -> RunDir:
+        """Make the run directory in the folder `out`, or `exactly` there.
 
         Raises:
             ArtifactError: it cannot be made, or there is one of its name.
+            InputError: the name in `exactly` is not a plain file name.
         """
         ...
 
@@ -72,19 +73,21 @@ class RealWorld:
 
     progress_slower = 1
 
-    def __init__(self, scenario: Scenario) -> None:
-        """`scenario` is resolved."""
+    def __init__(self, scenario: Scenario, clock: RunClock | None = None) -> None:
+        """`scenario` is resolved; `clock` is this machine's where none is given."""
         self._scenario = scenario
-        self.clock: RunClock = SystemClock()
+        self.clock: RunClock = clock if clock is not None else SystemClock()
 
-    def directory(self, out: Path) -> RunDir:
+    def directory(self, out: Path, exactly: Path | None = None) -> RunDir:
         """See `World`: its name has the time in it, and something that no other run has."""
+        if exactly is not None:
+            return rundir.create_at(exactly)
         return rundir.create(out, self._scenario.name, stamp(self.clock.now_ns()), uuid4().hex[:4])
 
     @asynccontextmanager
     async def connect(self, why: str, session: Session) -> AsyncIterator[tuple[Served, Line]]:
         """See `World`."""
-        serving = serve(self._scenario.server, why, self._scenario.agents, session)
+        serving = serve(self._scenario.server, why, self._scenario.at_once, session)
         async with (
             said_if_slow_to_leave(serving, session.clock, session.say, "stopping the server") as served,
             OpenAITransport(served.base_url, served.model, session.clock, api_key=served.api_key) as transport,

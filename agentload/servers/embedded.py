@@ -14,6 +14,8 @@ from typing import Final
 
 from agentload.errors import ServerError, UsageError
 from agentload.registry import Pin
+from agentload.servers import commandline
+from agentload.servers.profiles import PROFILES
 
 MODEL_NAME: Final = "SmolLM2-135M-Instruct"
 MODEL: Final = Pin(
@@ -65,11 +67,13 @@ def check_args(args: Sequence[str]) -> None:
 
 
 def argv(model: Path, port: int, slots: int, extra: Sequence[str] = ()) -> list[str]:
-    """Return the command line; `extra` comes last, so that it wins over what stands before."""
+    """Return the command line; what `extra` gives in any spelling is not given a second time."""
+    given = commandline.asked(PROFILES["llamacpp"], extra)
+    ours = (("n_ctx", "-c", str(slots * CONTEXT_TOKENS)), ("n_threads", "-t", "1"), ("verbosity", "-lv", "4"))
     return [
         *(sys.executable, "-P", "-m", "agentload.servers.llama_launcher"),  # -P: nothing out of the working directory
-        *("-m", str(model), "--alias", MODEL_NAME, "--port", str(port)),
-        *("-np", str(slots), "-c", str(slots * CONTEXT_TOKENS), "-t", "1", "-lv", "4"),
+        *("-m", str(model), "--alias", MODEL_NAME, "--port", str(port), "-np", str(slots)),
+        *(word for name, flag, value in ours if name not in given for word in (flag, value)),
         *("--chat-template-file", str(_TEMPLATE)),
         *extra,
     ]

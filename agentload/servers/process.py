@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import psutil
 from anyio import to_thread
 
 from agentload.core.ports import Clock
@@ -106,6 +107,10 @@ class ServerProcess:
     def pid(self) -> int:
         """The process id of what was started (a wrapper's, when a script wraps the server)."""
         return self._process.pid
+
+    def family(self) -> list[psutil.Process]:
+        """Return its processes that run now: itself, what it started, and who is in its session. Blocks."""
+        return self._family.running()
 
     def exit_code(self) -> int | None:
         """Return None while it runs; -N when signal N ended it."""

@@ -51,6 +51,7 @@ async def wait_ready(
     timeout_s: float,
     *,
     api_key: str | None = None,
+    health: str | None = "/health",
     say: Callable[[str], None] = lambda _line: None,
     say_every_s: float = SAY_EVERY_S,
 ) -> None:
@@ -61,6 +62,7 @@ async def wait_ready(
         base_url: its address.
         timeout_s: how long to wait.
         api_key: the bearer token, where there is one.
+        health: what else is asked; None: the server is known to have nothing of the kind.
         say: takes a line for the person who waits, every `say_every_s`.
         say_every_s: see there.
 
@@ -76,7 +78,7 @@ async def wait_ready(
             while True:
                 if process.exit_code() is not None:
                     raise ServerError(f"not ready: {await process.wait_exit()}")
-                said = await _ask(client, base_url)
+                said = await _ask(client, base_url, health)
                 if any(one.ok for one in said) and not any(one.not_yet for one in said):
                     return
                 for one in said:
@@ -105,12 +107,12 @@ async def answers_plain_http(base_url: str) -> bool:
         return True
 
 
-async def _ask(client: httpx2.AsyncClient, base_url: str) -> list[_Said]:
+async def _ask(client: httpx2.AsyncClient, base_url: str, health: str | None) -> list[_Said]:
     """Ask for the models, then for the health where that decides."""
     models = await _get(client, f"{base_url}/models")
-    if models.status is None or models.not_yet or models.no_entry:
+    if health is None or models.status is None or models.not_yet or models.no_entry:
         return [models]
-    return [models, await _get(client, f"{_root(base_url)}/health")]
+    return [models, await _get(client, f"{_root(base_url)}{health}")]
 
 
 async def _get(client: httpx2.AsyncClient, url: str) -> _Said:

@@ -1,118 +1,152 @@
 """Is what was asked for on the command line what the server says is in force?
 
 Servers take the last of two equal flags, clamp values and ignore what they do not know, all without a word. So each
-flag that was given is held against the line of the start-up log that states the value in force. A flag whose value no
-line states is unproven, not applied.
+setting that was asked for is held against the line of the start-up log that states the value in force, else against
+the field of the API that does. What neither states is unproven, not applied: of some settings only behaviour tells
+(`Profile.proof`).
+
+Which command line? The one that agentload was given, and those that the process table shows of what it started: a
+script may give a flag a second time, or another value. Of a server in a container or behind ssh the table shows only
+the program that reaches it, and of a server that runs elsewhere nothing: then log and API decide alone.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from agentload.core.records import Applied, Setting, Verdict
+from agentload.servers.commandline import asked, by_environment, same
+from agentload.servers.profiles import PROFILES, Option, Profile, Value, first_known
 
-Value = str | int | float | bool
+VARIABLES: Final = tuple(sorted({name for one in PROFILES.values() for name in one.variables}))
+"""Environment variables that ask for a setting of some server where no flag does."""
+_OURS: Final = "argv"
 
-# llama-server: each spelling of a flag that takes a value, its variable, and the name under which its log states it.
-_LLAMA_NAMES: Final = (
-    ("n_ctx", "LLAMA_ARG_CTX_SIZE", ("-c", "--ctx-size")),
-    ("n_slots", "LLAMA_ARG_N_PARALLEL", ("-np", "--parallel")),
-    ("n_batch", "LLAMA_ARG_BATCH", ("-b", "--batch-size")),
-    ("n_ubatch", "LLAMA_ARG_UBATCH", ("-ub", "--ubatch-size")),
-    ("n_threads", "LLAMA_ARG_THREADS", ("-t", "--threads")),
-    ("n_threads_batch", None, ("-tb", "--threads-batch")),
-    ("cache_type_k", "LLAMA_ARG_CACHE_TYPE_K", ("-ctk", "--cache-type-k")),
-    ("cache_type_v", "LLAMA_ARG_CACHE_TYPE_V", ("-ctv", "--cache-type-v")),
-    ("flash_attn", "LLAMA_ARG_FLASH_ATTN", ("-fa", "--flash-attn")),
-    ("cache_ram_mib", "LLAMA_ARG_CACHE_RAM", ("-cram", "--cache-ram")),
-    ("ctx_checkpoints", "LLAMA_ARG_CTX_CHECKPOINTS", ("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints")),
-    ("verbosity", "LLAMA_ARG_LOG_VERBOSITY", ("-lv", "--verbosity", "--log-verbosity")),
-    # No line of its log states these: unproven, which is more than not to be mentioned.
-    ("n_gpu_layers", "LLAMA_ARG_N_GPU_LAYERS", ("-ngl", "--gpu-layers", "--n-gpu-layers")),
-    ("split_mode", "LLAMA_ARG_SPLIT_MODE", ("-sm", "--split-mode")),
-    ("tensor_split", "LLAMA_ARG_TENSOR_SPLIT", ("-ts", "--tensor-split")),
-    ("main_gpu", "LLAMA_ARG_MAIN_GPU", ("-mg", "--main-gpu")),
-    ("device", "LLAMA_ARG_DEVICE", ("-dev", "--device")),
-    ("n_cpu_moe", "LLAMA_ARG_N_CPU_MOE", ("-ncmoe", "--n-cpu-moe")),
-    ("cache_reuse", "LLAMA_ARG_CACHE_REUSE", ("--cache-reuse",)),
-)
-_LLAMA: Final[Mapping[str, str]] = {flag: name for name, _, flags in _LLAMA_NAMES for flag in flags}
-_LLAMA_VARIABLES: Final[Mapping[str, str]] = {
-    variable: name for name, variable, _ in _LLAMA_NAMES if variable is not None
-}
-# Flags without a value; of these the log states only kv_unified (the others: verify by behaviour).
-_LLAMA_SWITCHES: Final[Mapping[str, tuple[str, bool]]] = {
-    "--no-cache-prompt": ("cache_prompt", False),
-    "--cache-prompt": ("cache_prompt", True),
-    **dict.fromkeys(("-kvu", "--kv-unified"), ("kv_unified", True)),
-    **dict.fromkeys(("-no-kvu", "--no-kv-unified"), ("kv_unified", False)),
-    **dict.fromkeys(("-nkvo", "--no-kv-offload"), ("kv_offload", False)),
-    **dict.fromkeys(("-cb", "--cont-batching"), ("cont_batching", True)),
-    **dict.fromkeys(("-nocb", "--no-cont-batching"), ("cont_batching", False)),
-    "--swa-full": ("swa_full", True),
-    "--no-mmap": ("mmap", False),
-    "--mlock": ("mlock", True),
-}
-_SAME: Final[Mapping[str, str]] = {"on": "enabled", "off": "disabled"}
-# Values that leave the choice to the server: nothing is asked for by them.
-_ANY: Final = frozenset({("n_ctx", 0), *((name, -1) for name in ("n_slots", "n_threads", "n_threads_batch"))})
-VARIABLES: Final = tuple(_LLAMA_VARIABLES)
-"""Environment variables that ask for a setting where no flag does."""
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A command line, and where it stands."""
+
+    where: str
+    asks: dict[str, list[Value]]
+    serves: bool  # it is the serving process' own
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    value: Value
+    source: str
 
 
 def compare(
-    log_format: str | None, argv: Sequence[str], stated: Sequence[Setting], env: Mapping[str, str] | None = None
+    log_format: str | None,
+    argv: Sequence[str],
+    stated: Sequence[Setting],
+    env: Mapping[str, str] | None = None,
+    *,
+    api: Mapping[str, Mapping[str, Value]] | None = None,
+    commands: Sequence[Mapping[str, Any]] | None = None,
+    requested: Mapping[str, Value] | None = None,
+    software: str | None = None,
 ) -> tuple[Applied, ...]:
-    """Return every setting that was asked for or is stated, by name: requested, applied, and which line proves it.
+    """Return every setting that was asked for or is stated, by name: requested, applied, and what proves it.
 
-    Of several starts in one log the last one counts. Only llama-server's flags are known so far: of other servers'
-    settings the stated value is given, with nothing requested.
+    Of several starts in one log the last one counts.
 
     Args:
-        log_format: whose flags these are.
-        argv: the server's command line.
-        stated: what its log states.
-        env: of its environment, `VARIABLES`; a flag wins over one.
+        log_format: whose log it is; None: there is none, or none that can be read.
+        argv: the command line that was given.
+        stated: what the log states.
+        env: of the server's environment, what asks for a setting; a flag wins over it.
+        api: what it answered after it was ready, as servers.api keeps it: {"GET /props": {"total_slots": 3}}.
+        commands: command lines of the process table after it was ready, {"pid", "argv", "serves"}: servers.identity.
+        requested: what must be in force, whoever asked for it, by name, alias or flag.
+        software: the profile's name, where it is known.
     """
-    in_force = {one.name: one for one in stated}
-    asked: dict[str, list[Value]] = {}
-    if log_format == "llamacpp":
-        asked = {_LLAMA_VARIABLES[name]: [_value(value)] for name, value in (env or {}).items() if name in VARIABLES}
-        asked |= _asked(argv)
-        asked = {name: values for name, values in asked.items() if (name, values[-1]) not in _ANY}
-    return tuple(_one(name, asked.get(name, []), in_force.get(name)) for name in sorted({*asked, *in_force}))
+    profile = first_known(software, [argv, *(one["argv"] for one in commands or ())], log_format)
+    lines = [
+        _Line(_OURS, asked(profile, argv), serves=False),
+        *(
+            _Line(f"pid {one['pid']} argv", asked(profile, one["argv"]), serves=bool(one.get("serves", False)))
+            for one in commands or ()
+        ),
+    ]
+    wanted = {profile.setting_name(name): value for name, value in (requested or {}).items()}
+    by_env = by_environment(profile, env or {})
+    evidence = _evidence(profile, stated, api or {})
+    names = {*wanted, *by_env, *evidence, *(name for line in lines for name in line.asks)}
+    found = (_one(profile, name, wanted.get(name), lines, by_env.get(name), evidence.get(name, [])) for name in names)
+    return tuple(sorted((one for one in found if one is not None), key=lambda one: one.name))
 
 
-def _asked(argv: Sequence[str]) -> dict[str, list[Value]]:
-    found: dict[str, list[Value]] = {}
-    for word, following in zip(argv, [*argv[1:], ""], strict=False):
-        flag, equals, attached = word.partition("=")
-        if flag in _LLAMA:
-            value = _value(attached if equals else following)
-            if _LLAMA[flag] == "flash_attn" and str(value).startswith("-"):
-                value = "on"  # older builds have it as a switch
-            found.setdefault(_LLAMA[flag], []).append(value)
-        elif flag in _LLAMA_SWITCHES:
-            name, switched = _LLAMA_SWITCHES[flag]
-            found.setdefault(name, []).append(switched)
+def _evidence(
+    profile: Profile, stated: Sequence[Setting], api: Mapping[str, Mapping[str, Value]]
+) -> dict[str, list[_Evidence]]:
+    """What is stated of each setting, the log first."""
+    found: dict[str, list[_Evidence]] = {}
+    last = max((one.boot for one in stated), default=0)
+    for name, one in {each.name: each for each in stated if each.boot == last}.items():
+        found[name] = [_Evidence(one.value, f"server.log:{one.proof.line}")]
+    for option in profile.settings:
+        for field in option.fields:
+            endpoint, _, name = field.rpartition(" ")
+            if (value := api.get(endpoint, {}).get(name)) is not None:
+                found.setdefault(option.name, []).append(_Evidence(value, field))
     return found
 
 
-def _value(text: str) -> Value:
-    return int(text) if text.removeprefix("-").isdigit() else text
+def _one(
+    profile: Profile,
+    name: str,
+    expected: Value | None,
+    lines: Sequence[_Line],
+    by_env: Value | None,
+    evidence: Sequence[_Evidence],
+) -> Applied | None:
+    option = profile.option(name)
+    given = [(line, values) for line in lines if (values := line.asks.get(name))]
+    wanted = _wanted(expected, given, by_env)
+    if wanted is not None and option is not None and wanted in option.free and not isinstance(wanted, bool):
+        wanted = None
+    twice = next(((line, values) for line, values in given if len(values) > 1), None)
+    best = evidence[0] if evidence else None
+    applied = None if best is None else best.value
+    source = "" if best is None else best.source
+    if twice is not None:
+        line, values = twice
+        both = f"{', '.join(map(str, values))} in {line.where}"
+        source = f"{source}, given {both}" if source else f"given {both}"
+        return Applied(name, wanted, applied, source, Verdict.DUPLICATE, given=tuple(values), where=line.where)
+    if wanted is None:
+        return None if best is None else Applied(name, None, applied, source, Verdict.DEFAULTED)
+    against = next((one for one in evidence if not same(option, wanted, one.value)), None)
+    if against is not None:
+        return Applied(name, wanted, against.value, against.source, Verdict.MISMATCH)
+    if best is not None:
+        return Applied(name, wanted, applied, source, Verdict.APPLIED)
+    other = _otherwise(option, wanted, given)
+    if other is not None:
+        line, value = other
+        return Applied(name, wanted, value, line.where, Verdict.MISMATCH, where=line.where)
+    return Applied(name, wanted, None, "", Verdict.UNPROVEN)
 
 
-def _one(name: str, asked: Sequence[Value], stated: Setting | None) -> Applied:
-    requested = asked[-1] if asked else None
-    source = "" if stated is None else f"server.log:{stated.proof.line}"
-    applied = None if stated is None else stated.value
-    if len(asked) > 1:
-        verdict = Verdict.DUPLICATE
-    elif requested is None:
-        verdict = Verdict.DEFAULTED
-    elif applied is None:
-        verdict = Verdict.UNPROVEN
-    elif applied == _SAME.get(str(requested), requested):
-        verdict = Verdict.APPLIED
-    else:
-        verdict = Verdict.MISMATCH
-    return Applied(name, requested, applied, source, verdict)
+def _wanted(expected: Value | None, given: Sequence[tuple[_Line, list[Value]]], by_env: Value | None) -> Value | None:
+    """What was asked for: by who compares, on the given command line, by a script on the server's own, or outside."""
+    if expected is not None:
+        return expected
+    ours = next((values for line, values in given if line.where == _OURS), None)
+    serving = next((values for line, values in given if line.serves), None)
+    rest = next((values for _, values in given), None)
+    values = ours or serving or rest
+    return by_env if values is None else values[-1]
+
+
+def _otherwise(
+    option: Option | None, wanted: Value, given: Sequence[tuple[_Line, list[Value]]]
+) -> tuple[_Line, Value] | None:
+    """What the serving process was really given, where nothing states a value, and it is another one."""
+    for line, values in given:
+        if line.serves and not same(option, wanted, values[-1]):
+            return line, values[-1]
+    return None

@@ -201,28 +201,35 @@ class AgentTables:
             for fast, slow in zip(large.bucket_tok_s, small.bucket_tok_s, strict=True)
             if fast is not None and slow is not None
         ]
-        found = [
-            Misfit(
-                "7",
-                "ratio of each bucket",
-                " ".join(f"{ratio:.2f}" for ratio in of.bucket_ratio),
-                " ".join(f"{ratio:.2f}" for ratio in ratios),
-                "the probe's ratio falls from 2.31 to 1.66 with context, so 2.25 beyond 100,000 tokens contradicts it; "
-                "which requests wait for which moves the medians between",
-            )
-        ]
+        found = [bucket_misfit(of, ratios)]
         for quantum in (_LARGE, _SMALL):
             got = self.measures(quantum)
-            low, high = of.overlap[quantum]
-            prefill, decode = of.prefill_share[quantum], of.decode_share[quantum]
-            least = max(0.0, (prefill + decode - 1) / prefill)
-            found.append(
-                Misfit(
-                    "2, 5",
-                    f"shares of prefill and decode, overlap of prefill, quantum {quantum}",
-                    f"{prefill:.2f}, {decode:.2f}, {low:.2f} to {high:.2f}",
-                    f"{got.prefill_busy_s / got.wall_s:.2f}, {got.decode_busy_s / got.wall_s:.2f}, {got.overlap:.2f}",
-                    f"such shares force an overlap of at least {least:.2f}; the twin's agents decode nearly always",
-                )
-            )
+            shares = (got.prefill_busy_s / got.wall_s, got.decode_busy_s / got.wall_s, got.overlap)
+            found.append(share_misfit(of, quantum, *shares))
         return found
+
+
+def bucket_misfit(of: Agents, ratios: Sequence[float]) -> Misfit:
+    """What does not fit in table 7: `ratios` are the simulated ones, bucket by bucket."""
+    return Misfit(
+        "7",
+        "ratio of each bucket",
+        " ".join(f"{ratio:.2f}" for ratio in of.bucket_ratio),
+        " ".join(f"{ratio:.2f}" for ratio in ratios),
+        "the probe's ratio falls from 2.31 to 1.66 with context, so 2.25 beyond 100,000 tokens contradicts it; "
+        "which requests wait for which moves the medians between",
+    )
+
+
+def share_misfit(of: Agents, quantum: int, prefill_share: float, decode_share: float, overlap: float) -> Misfit:
+    """What does not fit in tables 2 and 5: the other arguments are simulated."""
+    low, high = of.overlap[quantum]
+    prefill, decode = of.prefill_share[quantum], of.decode_share[quantum]
+    least = max(0.0, (prefill + decode - 1) / prefill)
+    return Misfit(
+        "2, 5",
+        f"shares of prefill and decode, overlap of prefill, quantum {quantum}",
+        f"{prefill:.2f}, {decode:.2f}, {low:.2f} to {high:.2f}",
+        f"{prefill_share:.2f}, {decode_share:.2f}, {overlap:.2f}",
+        f"such shares force an overlap of at least {least:.2f}; the twin's agents decode nearly always",
+    )

@@ -21,8 +21,8 @@ TWO = OK + b"Content-Length: 2\r\n\r\nhi"
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx2.AsyncClient]:
-    transport = StampingTransport(CountingClock(), keepalive_s=3.0, max_body_bytes=1000)
-    async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=5.0) as made:
+    transport = StampingTransport(CountingClock(), keepalive_s=300.0, max_body_bytes=1000)
+    async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=120.0) as made:
         yield made
 
 
@@ -259,7 +259,7 @@ async def test_a_reset_before_any_answer_is_a_read_error(client: httpx2.AsyncCli
 async def test_silence_for_longer_than_the_read_timeout_is_one(client: httpx2.AsyncClient, reply: list[Step]) -> None:
     async with ScriptedServer([reply]) as server:
         with pytest.raises(httpx2.ReadTimeout, match=r"no byte for 0\.05 s"):
-            await client.get(server.url, timeout=httpx2.Timeout(5.0, read=0.05))
+            await client.get(server.url, timeout=httpx2.Timeout(120.0, read=0.05))
         await server.gone.wait()
 
 
@@ -269,7 +269,7 @@ TOO_MUCH = b"x" * (64 * 1024 * 1024)  # more than the buffers of both sockets ta
 async def test_a_server_that_does_not_read_is_a_write_timeout(client: httpx2.AsyncClient) -> None:
     async with ScriptedServer([[DEAF, asyncio.Event()]]) as server:
         with pytest.raises(httpx2.WriteTimeout, match=r"did not take the whole request within 0\.05 s"):
-            await client.post(server.url, content=TOO_MUCH, timeout=httpx2.Timeout(5.0, write=0.05))
+            await client.post(server.url, content=TOO_MUCH, timeout=httpx2.Timeout(120.0, write=0.05))
 
 
 async def test_an_answer_that_comes_before_the_request_is_taken_is_an_answer(client: httpx2.AsyncClient) -> None:
@@ -292,7 +292,7 @@ async def test_a_handshake_that_never_ends_is_a_connect_timeout() -> None:
     transport = StampingTransport(CountingClock(), ssl_context=ssl.create_default_context())
     async with ScriptedServer([]) as server, httpx2.AsyncClient(transport=transport, trust_env=False) as mine:
         with pytest.raises(httpx2.ConnectTimeout, match=r"within 0\.05 s"):
-            await mine.get(f"https://127.0.0.1:{server.port}/", timeout=httpx2.Timeout(5.0, connect=0.05))
+            await mine.get(f"https://127.0.0.1:{server.port}/", timeout=httpx2.Timeout(120.0, connect=0.05))
 
 
 @pytest.fixture
@@ -305,10 +305,10 @@ def server_tls() -> ssl.SSLContext:
 async def test_https_is_stamped_reused_and_verified(server_tls: ssl.SSLContext) -> None:
     trusting = ssl.create_default_context(cafile=str(CERTIFICATE))
     head = OK + b"Transfer-Encoding: chunked\r\n\r\n"
-    transport = StampingTransport(CountingClock(), ssl_context=trusting, keepalive_s=3.0)
+    transport = StampingTransport(CountingClock(), ssl_context=trusting, keepalive_s=300.0)
     async with (
         ScriptedServer([[head + chunked(b"a", b"b")], [TWO]], tls=server_tls) as server,
-        httpx2.AsyncClient(transport=transport, trust_env=False) as mine,
+        httpx2.AsyncClient(transport=transport, trust_env=False, timeout=120.0) as mine,
     ):
         first = await mine.post(server.url, content=b"x" * 1_000_000)
         second = await mine.get(server.url)

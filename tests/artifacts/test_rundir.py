@@ -133,20 +133,21 @@ def test_a_manifest_is_replaced_and_nothing_is_left_beside_it(run: RunDir) -> No
 
 def test_a_reader_sees_the_old_or_the_new_manifest_and_never_half_of_one(run: RunDir) -> None:
     run.write_manifest(manifest(why="0"))
-    stop = threading.Event()
+    looked, stop = threading.Event(), threading.Event()
     seen: set[str | None] = set()
 
     def look() -> None:
         while not stop.is_set():
             seen.add(run.read_manifest().why)
+            looked.set()
 
     reader = threading.Thread(target=look)
     reader.start()
+    assert looked.wait(120)
     for number in range(1, 101):
         run.write_manifest(manifest(why=str(number), host={"filler": "x" * 50_000}))
     stop.set()
     reader.join()
-    assert seen
     assert seen <= {str(number) for number in range(101)}
 
 

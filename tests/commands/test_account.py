@@ -1,38 +1,28 @@
 """Does `agentload account` keep data on stdout, words for people on stderr, and its exit codes?"""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from tests.program import program, started
+
 TRUTH = Path(__file__).resolve().parents[1] / "serverlogs" / "ds4" / "truth_batched6_q128.log"
-PROGRAM = Path(sys.executable).with_name("agentload")
-
-
-def agentload(*arguments: str, cwd: Path, stdin: bytes | None = None) -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run(
-        [PROGRAM, *arguments], cwd=cwd, input=stdin, capture_output=True, check=False, timeout=120, env=os.environ
-    )
 
 
 def test_a_logs_account_is_shown_and_how_to_get_its_tables_is_said(tmp_path: Path) -> None:
-    done = agentload("account", str(TRUTH), cwd=tmp_path)
+    done = program("account", str(TRUTH), cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stdout.decode().startswith(
-        f"log {TRUTH.name}: ds4 (detected), {TRUTH.stat().st_size:,} bytes\nlines 667 ="
-    )
-    assert done.stderr.decode().startswith("nothing was written; for the tables: agentload account ")
+    assert done.stdout.startswith(f"log {TRUTH.name}: ds4 (detected), {TRUTH.stat().st_size:,} bytes\nlines 667 =")
+    assert done.stderr.startswith("nothing was written; for the tables: agentload account ")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_json_has_the_keys_that_programs_count_on_and_nothing_else_is_on_stdout(tmp_path: Path) -> None:
-    done = agentload("account", str(TRUTH), "--json", cwd=tmp_path)
+    done = program("account", str(TRUTH), "--json", cwd=tmp_path)
     found = json.loads(done.stdout)
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, done.stderr) == (0, "")
     assert found["schema"] == "agentload.log-account/1"
     assert [found["lines"][kind] for kind in ("understood", "ignored", "unknown")] == [667, 0, 0]
     assert [found["requests"][kind] for kind in ("total", "matched", "ambiguous")] == [30, 30, 0]
@@ -40,26 +30,27 @@ def test_json_has_the_keys_that_programs_count_on_and_nothing_else_is_on_stdout(
 
 
 def test_out_writes_the_account_and_its_tables_and_never_twice(tmp_path: Path) -> None:
-    done = agentload("account", str(TRUTH), "--out", "tables", cwd=tmp_path)
-    assert done.stdout.decode().splitlines()[-1] == "tables"
+    done = program("account", str(TRUTH), "--out", "tables", cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "tables"
     names = sorted(path.name for path in (tmp_path / "tables").iterdir())
     assert names == ["account.json", "phases.parquet", "requests.parquet", "samples.parquet", "segments.parquet"]
     assert pl.read_parquet(tmp_path / "tables" / "requests.parquet").height == 30
-    again = agentload("account", str(TRUTH), "--out", "tables", cwd=tmp_path)
-    assert (again.returncode, again.stdout) == (2, b"")
-    assert again.stderr.decode() == (
+    again = program("account", str(TRUTH), "--out", "tables", cwd=tmp_path)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert again.stderr == (
         "agentload: tables/account.json is there already: nothing is overwritten; name another folder with --out\n"
     )
 
 
 def test_a_log_on_stdin_is_read(tmp_path: Path) -> None:
-    done = agentload("account", "-", "--json", cwd=tmp_path, stdin=TRUTH.read_bytes())
-    assert json.loads(done.stdout)["log"] == {
-        "name": "stdin",
-        "bytes": TRUTH.stat().st_size,
-        "format": "ds4",
-        "named": False,
-    }
+    for done in (one("account", "-", "--json", cwd=tmp_path, stdin=TRUTH.read_bytes()) for one in (program, started)):
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout)["log"] == {
+            "name": "stdin",
+            "bytes": TRUTH.stat().st_size,
+            "format": "ds4",
+            "named": False,
+        }
 
 
 @pytest.mark.parametrize(
@@ -79,11 +70,11 @@ def test_a_log_without_a_request_is_a_negative_finding(
     content: bytes, stdout: str, stderr: str, tmp_path: Path
 ) -> None:
     (tmp_path / "s.log").write_bytes(content)
-    done = agentload("account", "s.log", cwd=tmp_path)
+    done = program("account", "s.log", cwd=tmp_path)
     assert done.returncode == 1
-    assert stdout in done.stdout.decode()
+    assert stdout in done.stdout
     assert len(done.stderr.splitlines()) == 1
-    assert stderr in done.stderr.decode()
+    assert stderr in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -100,14 +91,14 @@ def test_a_log_without_a_request_is_a_negative_finding(
 def test_what_is_wrong_is_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     (tmp_path / "s.log").write_bytes(TRUTH.read_bytes())
     (tmp_path / "packed").write_bytes(b"\x1f\x8b\x08")
-    done = agentload("account", *arguments, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, b"")
+    done = program("account", *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
-    assert message in done.stderr.decode()
+    assert message in done.stderr
 
 
 def test_options_for_a_log_are_refused_for_a_run(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{}", encoding="utf-8")
-    done = agentload("account", ".", "--format", "ds4", cwd=tmp_path)
+    done = program("account", ".", "--format", "ds4", cwd=tmp_path)
     assert done.returncode == 2
-    assert "--format and --out are for a log; . is a run" in done.stderr.decode()
+    assert "--format and --out are for a log; . is a run" in done.stderr

@@ -1,10 +1,9 @@
 """Does `agentload corpus` keep data on stdout and words for people on stderr, and say what helps?"""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,10 @@ from agentload.commands.corpus import app
 from agentload.errors import InputError, UsageError
 from agentload.registry import cached_path
 from tests.confined import FULL, NO_OVERRIDE, without
+from tests.program import PROGRAM, Done, program, started
 
 runner = CliRunner()
-PROGRAM = [str(Path(sys.executable).with_name("agentload")), "corpus"]
+CORPUS = [str(PROGRAM), "corpus"]
 TINY = corpora.load("tiny")
 COMMIT = "3639ecac9400cad9e85a4d01faba5ddca4bab070"
 
@@ -31,13 +31,13 @@ def cache(tmp_path: Path, release: Path) -> Path:
     return tmp_path / "cache"
 
 
-def call(cache: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """The program itself; with no index unless `env` names one."""
-    chosen = os.environ | {"AGENTLOAD_CACHE": str(cache), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""} | env
-    return subprocess.run([*PROGRAM, *arguments], env=chosen, capture_output=True, text=True, check=False)
+def call(cache: Path, *arguments: str, how: Callable[..., Done] = program) -> Done:
+    """The program, with no index."""
+    env = {"AGENTLOAD_CACHE": str(cache), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+    return how("corpus", *arguments, env=env)
 
 
-def told(done: subprocess.CompletedProcess[str]) -> str:
+def told(done: Done | subprocess.CompletedProcess[str]) -> str:
     """The one line that a failure is."""
     assert (done.returncode, done.stdout) == (2, "")
     lines = [line for line in done.stderr.splitlines() if ": fetching" not in line]
@@ -91,8 +91,9 @@ def test_fetch_mends_a_damaged_corpus_and_says_so(cache: Path) -> None:
 
 
 def test_quiet_says_nothing_beside_the_path(cache: Path) -> None:
-    done = call(cache, "fetch", "tiny", "--quiet")
-    assert (done.returncode, done.stderr) == (0, "")
+    done = call(cache, "fetch", "tiny", "--quiet", how=started)
+    assert (done.returncode, done.stdout) == (0, f"{workspace.repository_path(TINY, cache)}\n")
+    assert done.stderr == ""
 
 
 def test_errors_reach_the_caller_as_they_are(tmp_path: Path) -> None:
@@ -118,13 +119,13 @@ def test_a_cache_that_is_a_file_or_inside_of_one_is_one_line(tmp_path: Path, com
 def test_a_cache_that_may_not_be_looked_into_is_one_line(tmp_path: Path, command: list[str]) -> None:
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o000)
-    line = told(without(NO_OVERRIDE, [*PROGRAM, *command], env={"AGENTLOAD_CACHE": str(folder)}))
+    line = told(without(NO_OVERRIDE, [*CORPUS, *command], env={"AGENTLOAD_CACHE": str(folder)}))
     assert line.startswith(f"the cache folder {folder} cannot be used (Permission denied)")
 
 
 def test_a_folder_inside_the_cache_that_may_not_be_looked_into_is_named(cache: Path) -> None:
     (cache / "pinned").chmod(0o000)
-    line = told(without(NO_OVERRIDE, [*PROGRAM, "list"], env={"AGENTLOAD_CACHE": str(cache)}))
+    line = told(without(NO_OVERRIDE, [*CORPUS, "list"], env={"AGENTLOAD_CACHE": str(cache)}))
     (cache / "pinned").chmod(0o755)
     assert line.startswith(f"the cache folder {cache} cannot be used ({cache}/pinned/")
 
@@ -133,8 +134,8 @@ def test_a_cache_that_may_only_be_read_serves_what_it_has_and_refuses_the_rest(c
     path = call(cache, "fetch", "tiny").stdout
     for folder in (cache, *(one for one in cache.rglob("*") if one.is_dir())):
         folder.chmod(0o555)
-    done = without(NO_OVERRIDE, [*PROGRAM, "fetch", "tiny"], env={"AGENTLOAD_CACHE": str(cache)})
-    refused = without(NO_OVERRIDE, [*PROGRAM, "fetch", "standard"], env={"AGENTLOAD_CACHE": str(cache)})
+    done = without(NO_OVERRIDE, [*CORPUS, "fetch", "tiny"], env={"AGENTLOAD_CACHE": str(cache)})
+    refused = without(NO_OVERRIDE, [*CORPUS, "fetch", "standard"], env={"AGENTLOAD_CACHE": str(cache)})
     for folder in (cache, *(one for one in cache.rglob("*") if one.is_dir())):
         folder.chmod(0o755)
     assert (done.returncode, done.stdout) == (0, path)
@@ -152,7 +153,7 @@ def test_a_full_disk_is_told_as_such_and_not_as_a_trouble_of_the_network(
     disk = tmp_path / "disk"
     disk.mkdir()
     env = {"AGENTLOAD_CACHE": str(disk), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(links), "UV_FIND_LINKS": ""}
-    line = told(without(FULL, [*PROGRAM, "fetch", "tiny"], disk, kib, env=env))
+    line = told(without(FULL, [*CORPUS, "fetch", "tiny"], disk, kib, env=env))
     assert line.startswith(f"no space is left on the disk (or in the quota) of {disk}")
     assert line.endswith("make room there, or set AGENTLOAD_CACHE to a folder on another disk")
 

@@ -1,29 +1,23 @@
 """Does `agentload export` write where it says, name it on the last line, and refuse what it cannot do?"""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.analysis.test_account import answered, make, mark
 from tests.analysis.test_evidence import events
+from tests.program import program, started
 
 TRUTH = Path(__file__).resolve().parents[1] / "serverlogs" / "ds4" / "truth_batched6_q128.log"
-PROGRAM = Path(sys.executable).with_name("agentload")
 TABLES = ("requests", "phases", "segments", "samples")
-
-
-def agentload(*arguments: str, cwd: Path, stdin: bytes | None = None) -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run([PROGRAM, *arguments], cwd=cwd, input=stdin, capture_output=True, check=False, timeout=120)
 
 
 @pytest.mark.parametrize("to", ["jsonl", "parquet"])
 def test_a_log_is_exported_to_a_folder_named_after_it(to: str, tmp_path: Path) -> None:
-    done = agentload("export", str(TRUTH), "--to", to, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, b"")
-    lines = done.stdout.decode().splitlines()
+    done = program("export", str(TRUTH), "--to", to, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
     assert lines[:2] == ["requests: 30 rows, agentload.requests/1", "phases: 60 rows, agentload.phases/1"]
     folder = tmp_path / lines[-1]
     assert folder == tmp_path / "exports" / f"{TRUTH.name}-{to}"
@@ -35,7 +29,7 @@ def test_a_run_is_exported_with_its_own_account(tmp_path: Path) -> None:
     run = make(tmp_path)
     events(run, answered())
     mark(run, ("begin", 0), ("end", 2_000_000_000))
-    done = agentload("export", str(run.path), "--to", "jsonl", "--out", "here", "--json", cwd=tmp_path)
+    done = program("export", str(run.path), "--to", "jsonl", "--out", "here", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["folder"], told["rows"]["requests"], told["rows"]["phases"]) == ("here", 1, 2)
@@ -48,16 +42,16 @@ def test_a_run_is_exported_with_its_own_account(tmp_path: Path) -> None:
 
 
 def test_a_log_on_stdin_is_exported(tmp_path: Path) -> None:
-    done = agentload("export", "-", "--to", "jsonl", cwd=tmp_path, stdin=TRUTH.read_bytes())
-    assert done.stdout.decode().splitlines()[-1] == "exports/stdin-jsonl"
+    done = started("export", "-", "--to", "jsonl", cwd=tmp_path, stdin=TRUTH.read_bytes())
+    assert done.stdout.splitlines()[-1] == "exports/stdin-jsonl"
     assert len((tmp_path / "exports" / "stdin-jsonl" / "requests.jsonl").read_bytes().splitlines()) == 30
 
 
 def test_a_log_without_a_request_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "s.log").touch()
-    done = agentload("export", "s.log", "--to", "jsonl", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr == b"agentload: no request found: s.log is empty\n"
+    done = program("export", "s.log", "--to", "jsonl", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "agentload: no request found: s.log is empty\n"
     assert [path.name for path in tmp_path.iterdir()] == ["s.log"]
 
 
@@ -74,19 +68,19 @@ def test_a_log_without_a_request_writes_nothing(tmp_path: Path) -> None:
 def test_what_is_wrong_is_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "phases.jsonl").touch()
-    done = agentload("export", *arguments, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, b"")
+    done = program("export", *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
-    assert message in done.stderr.decode()
+    assert message in done.stderr
 
 
 def test_tables_that_are_gone_are_named_with_what_to_do(tmp_path: Path) -> None:
     run = make(tmp_path)
     events(run, answered())
     mark(run, ("begin", 0), ("end", 2_000_000_000))
-    agentload("account", str(run.path), cwd=tmp_path)
+    program("account", str(run.path), cwd=tmp_path)
     (run.derived / "phases.parquet").unlink()
-    done = agentload("export", str(run.path), "--to", "jsonl", cwd=tmp_path)
+    done = program("export", str(run.path), "--to", "jsonl", cwd=tmp_path)
     assert done.returncode == 2
-    assert "phases.parquet: cannot be read" in done.stderr.decode()
-    assert "make it anew with `agentload account" in done.stderr.decode()
+    assert "phases.parquet: cannot be read" in done.stderr
+    assert "make it anew with `agentload account" in done.stderr

@@ -90,7 +90,7 @@ class ChatModel:
 
     async def __aenter__(self) -> "ChatModel":
         self._born = time.monotonic()
-        self.server = ScriptedServer(play=self._play, port=self.port)
+        self.server = ScriptedServer(play=self._play, port=self.port, hangs_up_on_tls=True)
         if self.log is not None:
             self._line("srv          init: initializing ...")
             self._line("srv    load_model: initializing, n_slots = 4, n_ctx_slot = 8192, kv_unified = 'false'")

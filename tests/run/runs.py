@@ -2,12 +2,16 @@
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from agentload.artifacts import jsonlines, schemas
 from agentload.artifacts.rundir import RunDir
+from agentload.clock import SystemClock
 from agentload.run import runner, scenario
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +32,28 @@ def fields_of(base_url: str | None = None, **fields: Any) -> dict[str, Any]:
     return {"agents": 2, "stagger_s": 0.05, "corpus": "tiny", "tasks": TASKS, "limits": LIMITS, **server, **fields}
 
 
+class LeapingClock(SystemClock):
+    """This machine's clock, which leaps ahead when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._leapt_ns = 0
+        self._leaps = anyio.Event()
+
+    def now_ns(self) -> int:
+        return super().now_ns() + self._leapt_ns
+
+    def leap(self, seconds: float) -> None:
+        self._leapt_ns += int(seconds * 1e9)
+        self._leaps.set()
+        self._leaps = anyio.Event()
+
+    async def sleep_until(self, t_ns: int) -> None:
+        while (left := t_ns - self.now_ns()) > 0:
+            with anyio.move_on_after(left / 1e9):
+                await self._leaps.wait()
+
+
 @dataclass
 class Made:
     """A run that was made, and what was said meanwhile."""
@@ -45,10 +71,18 @@ class Made:
         return [one for _, one in jsonlines.read(self.run.messages_path(agent), schemas.MESSAGES)]
 
 
-async def make(out: Path, cache_dir: Path, fields: dict[str, Any], **options: Any) -> Made:
+async def make(
+    out: Path, cache_dir: Path, fields: dict[str, Any], hear: Callable[[str], object] = lambda _: None, **options: Any
+) -> Made:
+    """Make a run; `hear` takes each line that is said, as it is said."""
     said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        hear(line)
+
     chosen = scenario.from_fields(fields, "")
-    return Made(await runner.run(chosen, out, environment(cache_dir), said.append, **options), said)
+    return Made(await runner.run(chosen, out, environment(cache_dir), say, **options), said)
 
 
 def only_run(out: Path) -> RunDir:

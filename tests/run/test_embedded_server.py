@@ -25,8 +25,8 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> RunDir
         "seed": 3,
         # Short on purpose: a 135M model on one thread prefills about 85 tokens a second.
         "limits": {
-            "tool_calls": 2,
-            "min_tool_calls": 2,
+            "tool_calls": 1,
+            "min_tool_calls": 1,
             "min_growth_tokens": 0,
             "answer_tokens": 64,
             "final_tokens": 24,

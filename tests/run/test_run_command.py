@@ -31,6 +31,7 @@ from agentload.cli import app
 from agentload.errors import AgentloadError, EndpointError, UsageError
 from agentload.run.interrupt import AT_ONCE, INTERRUPTED
 from tests.agents.scripted_server import HANG, ScriptedServer
+from tests.processes import gone
 from tests.run.chat_model import ChatModel, in_a_thread
 from tests.run.runs import AGENTLOAD, Made, environment, fields_of, only_run
 
@@ -235,6 +236,7 @@ def test_launch_takes_the_place_of_the_files_endpoint_with_its_address_and_its_l
         "launch": launch,
         "model": "scripted",
         "args": [],
+        "env": {},
         "ready_s": 600.0,
         "stop_s": 600.0,
     }
@@ -459,11 +461,6 @@ def told(folder: Path) -> Iterator[tuple[Path, Callable[[str], int]]]:
     yield fifo, wait_for
 
 
-def gone(family: list[psutil.Process]) -> bool:
-    """Whether all have ended. Init reaps those whose parent has ended, and may take a moment."""
-    return psutil.wait_procs(family, timeout=30)[1] == []
-
-
 @pytest.mark.anyio
 @pytest.mark.parametrize(("option", "word"), [("--stubborn --hang-at 2", "hanging"), ("--never-ready", "loading")])
 async def test_ctrl_c_twice_ends_a_server_that_does_not_want_to_and_leaves_whole_files(
@@ -487,7 +484,7 @@ async def test_ctrl_c_twice_ends_a_server_that_does_not_want_to_and_leaves_whole
     assert AT_ONCE in rest.splitlines()
     assert "Traceback" not in rest
     assert stdout.splitlines()[-1] == str(run.path)
-    assert gone(family)
+    assert gone(*family)
     manifest = run.read_manifest()
     assert (manifest.status, manifest.why) == ("cancelled", "interrupted by a signal")
     assert [one["action"] for one in Made(run).markers()] == (["begin", "end"] if word == "hanging" else [])
@@ -526,7 +523,7 @@ async def test_sigterm_leaves_no_server_of_ours_behind(
     process.terminate()
     _, stderr = await process.communicate()
     assert process.returncode == 1, stderr.decode()
-    assert gone(family)
+    assert gone(*family)
     run = only_run(out)
     assert run.read_manifest().status == "cancelled"
     assert run.server_log.read_bytes().count(b"agentload: segment end ") == 1

@@ -4,6 +4,7 @@ Real sockets, git, sandbox and corpus; the model is scripted. Two agents, three 
 """
 
 import json
+import os
 import shutil
 import tomllib
 from dataclasses import dataclass
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import polars as pl
 import psutil
 import pytest
+from anyio import to_thread
 
 from agentload.agents import tasks, workspace
 from agentload.analysis import account as accounts
@@ -24,7 +27,17 @@ from agentload.report import terminal
 from agentload.run import runner, scenario
 from agentload.run.interrupt import first_leaf
 from tests.run.chat_model import FINAL, ChatModel
-from tests.run.runs import LIMITS, TASKS, Made, derived_bytes, environment, fields_of, make, only_run
+from tests.run.runs import (
+    LIMITS,
+    TASKS,
+    LeapingClock,
+    Made,
+    derived_bytes,
+    environment,
+    fields_of,
+    make,
+    only_run,
+)
 
 # By hand from the model's rules: agents 0 and 1, turns 0, 1 and 2.
 PROMPT = (1000 + 1300 + 1600) + (1100 + 1400 + 1700)  # 8,100
@@ -314,10 +327,16 @@ async def test_an_agent_that_did_too_little_makes_the_run_partial_and_is_named(
 async def test_the_wall_time_cuts_off_a_request_that_hangs_and_the_run_is_whole_when_enough_was_done(
     cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
 ) -> None:
-    limits = {**LIMITS, "wall_s": 2.0, "min_tool_calls": 2}
-    async with ChatModel(hang_at=2) as model:
+    limits = {**LIMITS, "wall_s": 1000.0, "min_tool_calls": 2}
+    clock = LeapingClock()
+
+    def hear(line: str) -> None:
+        if line.startswith(" 15:0"):
+            clock.leap(100.0)
+
+    async with ChatModel(hang_at=2, on_hang=lambda: clock.leap(900.0)) as model:
         fields = fields_of(model.url, limits=limits, agents=1)
-        made = await make(tmp_path, cache_dir, fields, progress_s=0.9)
+        made = await make(tmp_path, cache_dir, fields, hear, progress_s=900.0, clock=clock)
         await model.server.gone.wait()  # its connection was closed
     manifest = made.run.read_manifest()
     assert (manifest.status, manifest.why) == ("success", None)
@@ -326,31 +345,42 @@ async def test_the_wall_time_cuts_off_a_request_that_hangs_and_the_run_is_whole_
     assert (agent["cut_requests"], agent["failed_requests"], agent["answers"]) == (1, 0, 0)
     cut = made.events("request_done")[2]
     assert cut["error"].startswith("cut off: its time was over after ")
-    assert cut["t"] >= agent["started"] + 2_000_000_000
+    assert cut["t"] >= agent["started"] + 1_000_000_000_000
     assert [one["action"] for one in made.markers()] == ["begin", "end"]
     last = [one for one in made.history("a0") if one["event"] == "answer"][-1]
     assert (last["request"], last["error"]) == ("a0-r2", cut["error"])
     # Meanwhile it was said what the agent was at; the last usage was 1300 + 22, and its result in bytes came on top.
-    lines = [line for line in made.said if line.startswith("  0:0")]
-    assert lines
-    assert all("  a0 waiting for the first token, turn 3, 2 calls, 1.3k" in line for line in lines)
+    (line,) = [line for line in made.said if line.startswith(" 15:")]
+    assert "  a0 waiting for the first token, turn 3, 2 calls, 1.3k" in line
 
 
 @pytest.mark.anyio
 async def test_the_wall_time_kills_a_command_that_runs(
     cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
 ) -> None:
-    script = (("bash", {"command": "echo started; exec sleep 3601"}), FINAL)
-    async with ChatModel(script=script) as model:
-        fields = fields_of(model.url, limits={**LIMITS, "wall_s": 2.0}, agents=1)
-        made = await make(tmp_path, cache_dir, fields)
+    sleep = ["sleep", f"3601.{os.getpid()}"]  # as nobody else's on this machine
+    script = (("bash", {"command": f"echo started; exec {' '.join(sleep)}"}), FINAL)
+    clock = LeapingClock()
+
+    def running() -> list[psutil.Process]:
+        return [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == sleep]
+
+    async def leap_when_it_runs() -> None:
+        while not await to_thread.run_sync(running):
+            await anyio.lowlevel.checkpoint()
+        clock.leap(1000.0)
+
+    async with ChatModel(script=script) as model, anyio.create_task_group() as group:
+        group.start_soon(leap_when_it_runs)
+        fields = fields_of(model.url, limits={**LIMITS, "wall_s": 1000.0}, agents=1)
+        made = await make(tmp_path, cache_dir, fields, clock=clock)
     manifest = made.run.read_manifest()
     (agent,) = manifest.agents
     assert (manifest.status, agent["end"], agent["requests"]) == ("success", "out_of_time", 1)
     assert (agent["tool_calls"], agent["failed_calls"]) == (1, 1)
     (done,) = made.events("tool_done")
     assert (done["ok"], done["detail"]) == (False, {"ended": "out of time"})
-    assert [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "3601"]] == []
+    assert running() == []
     assert accounts.account(made.run.path)["work"]["tool_calls"] == 1
 
 

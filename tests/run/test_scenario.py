@@ -10,8 +10,8 @@ from agentload.agents.chat import encode_body
 from agentload.agents.outcome import AgentLimits
 from agentload.core.records import ChatCall
 from agentload.errors import InputError, UsageError
-from agentload.run import scenario
-from agentload.run.scenario import EMBEDDED_LIMITS, Limits, Scenario, resolve
+from agentload.run import explaining, request_fields, scenario
+from agentload.run.scenario import EMBEDDED_LIMITS, TWIN_LIMITS, Fixed, Limits, Scenario, resolve
 
 URL = "http://127.0.0.1:8080/v1"
 
@@ -143,7 +143,10 @@ NAME = "expected 1 to 64 letters, digits, dots, dashes and underscores, with a l
         ({"stagger_s": []}, "stagger_s: expected a number, got []"),
         ({"stagger_s": float("nan")}, "stagger_s: expected a finite number, got nan"),
         ({"temperature": float("inf")}, "temperature: expected a finite number, got inf"),
-        ({"agnets": 3}, "agnets: there is no such key: there are schema, name, condition, agents, "),
+        (
+            {"agnets": 3},
+            "agnets: there is no such key: there are schema, name, condition, workload, fixed, warmup, parts, agents, ",
+        ),
         ({"server": {"port": 1}}, "server.port: there is no such key: there are kind, base_url, "),
         ({"limits": {"calls": 1}}, "limits.calls: there is no such key: there are turns, tool_calls, "),
         ({"limits": {"turns": 0}}, "limits.turns: expected at least 1, got 0"),
@@ -152,6 +155,11 @@ NAME = "expected 1 to 64 letters, digits, dots, dashes and underscores, with a l
         ({"request": 3}, "request: expected a table, got 3"),
         ({"server": {"log": ""}}, "server.log: expected some text, got ''"),
         ({"server": {"args": [1]}}, "server.args.0: expected text, got 1"),
+        (
+            {"server": {"env": {"A=B": "1"}}},
+            "server.env.A=B.[key]: expected the name of an environment variable, got 'A=B'",
+        ),
+        ({"server": {"env": {"A": 1}}}, "server.env.A: expected text, got 1"),
         ({"tasks": "one"}, "tasks: expected a list, got 'one'"),
         ({"unsafe_no_sandbox": "maybe"}, "unsafe_no_sandbox: expected true or false, got 'maybe'"),
         ({"unsafe_no_sandbox": []}, "unsafe_no_sandbox: expected true or false, got []"),
@@ -159,6 +167,29 @@ NAME = "expected 1 to 64 letters, digits, dots, dashes and underscores, with a l
         ({"name": ""}, f"name: {NAME}, got ''"),
         ({"protocol": "xml"}, "protocol: expected 'native' or 'json', got 'xml'"),
         ({"sample_s": 0.5}, "sample_s: expected at least 1, got 0.5"),
+        ({"workload": "probe"}, "workload: expected 'agents' or 'fixed', got 'probe'"),
+        ({"parts": [{"segment": "s1"}]}, "parts.0.condition: expected a value, there is none"),
+        ({"parts": [{"segment": "a b", "condition": "A"}]}, f"parts.0.segment: {NAME}, got 'a b'"),
+        (
+            {"parts": [{"segment": "s1", "condition": "A", "x": 1}]},
+            "parts.0.x: there is no such key: there are segment, ",
+        ),
+        (
+            {"parts": [{"segment": "s1", "condition": "A", "request": {"model": "m"}}]},
+            "parts.0.request: must not hold model: agentload sets it",
+        ),
+        ({"workload": "fixed", "fixed": {"tokens": 1}}, "fixed.tokens: there is no such key: there are concurrency, "),
+        ({"warmup": {"at": 1}}, "warmup.at: there is no such key: there are concurrency, prompt_tokens, output_tokens"),
+        ({"warmup": {"concurrency": []}}, "warmup.concurrency: expected one number or more, each once, got none"),
+        (
+            {"warmup": {"prompt_tokens": [9, 9]}},
+            "warmup.prompt_tokens: expected one number or more, each once, got 9, 9",
+        ),
+        (
+            {"workload": "fixed", "fixed": {"concurrency": [4, 1, 4]}},
+            "fixed.concurrency: expected one number or more, each once, got 4, 1, 4",
+        ),
+        ({"workload": "fixed", "fixed": {"concurrency": [0]}}, "fixed.concurrency.0: expected at least 1, got 0"),
         ({"schema": "agentload.scenario/9"}, "schema: expected 'agentload.scenario/1', got"),
     ],
     ids=lambda value: str(value)[:30],
@@ -211,7 +242,7 @@ tool_calls = 0
     ],
 )
 def test_the_line_of_a_value_is_found_in_a_scenario_file(path: list[str], line: int | None) -> None:
-    assert scenario.toml_line(FILE, path) == line
+    assert explaining.toml_line(FILE, path) == line
 
 
 def test_a_bad_value_in_a_file_is_told_with_its_line() -> None:
@@ -227,9 +258,74 @@ def test_a_corpus_and_a_path_together_are_refused() -> None:
     assert str(caught.value) == "scenario: expected corpus or corpus_path, got both"
 
 
+PART = {"segment": "s1", "condition": "A"}
+LEAVE_OUT = 'is of the workload agents: leave it out, or leave workload = "fixed" out'
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"fixed": {}}, 'fixed is of another workload: give workload = "fixed" with it, or leave it out'),
+        ({"parts": [PART, PART]}, "expected parts with different segments, got s1, s1"),
+        ({"workload": "fixed", "parts": [PART]}, f"parts {LEAVE_OUT}"),
+        ({"workload": "fixed", "agents": 8}, f"agents {LEAVE_OUT}"),
+        ({"workload": "fixed", "stagger_s": 0.0}, f"stagger_s {LEAVE_OUT}"),
+        ({"workload": "fixed", "tasks": ["any-state"]}, f"tasks {LEAVE_OUT}"),
+        ({"workload": "fixed", "protocol": "json"}, f"protocol {LEAVE_OUT}"),
+        ({"workload": "fixed", "corpus": "tiny"}, f"corpus {LEAVE_OUT}"),
+        ({"workload": "fixed", "corpus_path": "."}, f"corpus_path {LEAVE_OUT}"),
+        ({"workload": "fixed", "limits": {"tool_calls": 3}}, f"limits.tool_calls {LEAVE_OUT}"),
+    ],
+)
+def test_fields_that_do_not_fit_each_other_are_refused_in_one_line(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        scenario.from_fields(fields, "my.toml")
+    assert str(caught.value) == f"my.toml: scenario: {message}"
+
+
+def test_the_fixed_workload_has_no_corpus_and_a_wall_time_as_its_only_limit() -> None:
+    made = resolve(of(workload="fixed", limits={"wall_s": 60.0}))
+    assert (made.corpus, made.corpus_path, made.known_paths, made.command_chars) == (None, None, None, None)
+    assert made.fixed == Fixed(concurrency=(1, 4, 8), prompt_tokens=350, output_tokens=512, rounds=2)
+    assert made.limits is not None
+    assert (made.limits.wall_s, made.limits.min_tool_calls, made.limits.min_growth_tokens) == (60.0, 0, 0)
+    assert made.at_once == 8
+    # The server's own wall time where none is given; only the twin is asked to go on to the length.
+    twin = resolve(of(workload="fixed", server={"kind": "twin"}))
+    embedded = resolve(of(workload="fixed"))
+    assert twin.limits is not None
+    assert embedded.limits is not None
+    assert (twin.limits.wall_s, embedded.limits.wall_s) == (TWIN_LIMITS.wall_s, EMBEDDED_LIMITS.wall_s)
+    assert (twin.request, embedded.request) == ({"ignore_eos": True}, {})
+    assert resolve(of(workload="fixed", server={"kind": "twin"}, request={"ignore_eos": False})).request == {
+        "ignore_eos": False
+    }
+
+
+@pytest.mark.parametrize(
+    ("server", "fixed"),
+    [
+        ({}, {"output_tokens": 7843}),  # 350 + 7,843 of 8,192
+        ({"kind": "twin", "set": {"ctx": 861}}, {}),  # 350 + 512
+    ],
+)
+def test_requests_that_do_not_fit_a_context_that_is_known_are_refused(
+    server: dict[str, Any], fixed: dict[str, int]
+) -> None:
+    with pytest.raises(UsageError, match="fixed: expected a prompt and an output that fit the server's"):
+        resolve(of(workload="fixed", server=server, fixed=fixed))
+
+
 @pytest.mark.parametrize(
     ("server", "message"),
     [
+        (
+            {"kind": "endpoint", "base_url": URL, "env": {"A": "1"}},
+            "server.env: expected a server that agentload starts, got kind 'endpoint': leave it out",
+        ),
+        ({"kind": "twin", "env": {"A": "1"}}, "server.env: expected a server that agentload starts, got kind 'twin'"),
+        ({"software": "ds4"}, "server.software: what the embedded server is, is known: leave it out"),
+        ({"kind": "twin", "software": "ds4"}, "server.software: what the twin server is, is known: leave it out"),
         ({"kind": "endpoint"}, "server.base_url: expected a URL"),
         ({"kind": "launch"}, "server.launch: expected a command"),
         ({"log": "server.log"}, "server.log: expected the server whose log it is: give --base-url with --server-log"),
@@ -252,6 +348,11 @@ def test_a_server_whose_fields_contradict_each_other_is_refused(server: dict[str
         {"request": {"top_k": 20, "chat_template_kwargs": {"enable_thinking": False}}, "condition": 'a "b" é\n'},
         {"limits": {"turns": 9, "stop_at_minimum": True}, "stagger_s": 0.05, "seed": 2**40, "corpus_path": "./x"},
         {"server": {"args": ["--ctx-size", "4096"]}, "temperature": 0.0, "known_paths": False},
+        {"server": {"kind": "launch", "launch": "serve --port {port}", "env": {"A": "1"}, "software": "vllm"}},
+        {"parts": [PART, {**PART, "segment": "s2", "request": {"reasoning_effort": "max"}}], "warmup": {}},
+        {"workload": "fixed"},
+        {"workload": "fixed", "server": {"kind": "twin"}, "fixed": {"concurrency": [2]}, "limits": {"wall_s": 9.0}},
+        {"workload": "fixed", "server": {"kind": "endpoint", "base_url": URL}, "warmup": {"prompt_tokens": [9, 99]}},
     ],
 )
 def test_a_scenario_written_as_toml_is_the_same_one_when_it_is_read(fields: dict[str, Any], tmp_path: Path) -> None:
@@ -321,7 +422,7 @@ def test_a_bad_request_value_is_told_with_the_line_of_its_table() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("name", scenario.REQUEST_OURS)
+@pytest.mark.parametrize("name", request_fields.OURS)
 async def test_a_request_parameter_that_the_transport_refuses_is_refused_before(name: str) -> None:
     with pytest.raises(UsageError, match=f"request: must not hold {name}: agentload sets it"):
         of(request={name: 1})

@@ -176,8 +176,9 @@ def test_flags_of_the_embedded_server_are_refused_where_another_one_is_used(fiel
 
 
 @pytest.mark.parametrize("word", ["{Port}", "{PORT}", "{model}", "{_}", "{port2}"])
-def test_an_unknown_placeholder_is_refused_with_the_known_one(word: str) -> None:
-    with pytest.raises(UsageError, match=rf"^--launch: expected only the placeholder {{port}}, got {re.escape(word)}$"):
+def test_an_unknown_placeholder_is_refused_with_the_known_ones(word: str) -> None:
+    known = re.escape("{port} and {kv_dir}")
+    with pytest.raises(UsageError, match=rf"^--launch: expected only the placeholders {known}, got {re.escape(word)}$"):
         check(Server(kind="launch", launch=f"{LAUNCH} --alias {word}"), {})
 
 
@@ -214,6 +215,30 @@ def test_a_launch_command_without_one_address_is_refused_at_once(
 ) -> None:
     with pytest.raises(UsageError, match=f"^--launch: {message}"):
         check(Server(kind="launch", launch=launch, base_url=base_url), {})
+
+
+def test_a_folder_and_a_port_stand_where_their_placeholders_did_also_in_the_environment(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    env = {"CACHE": "file://{kv_dir}/x", "AT": "{port}", "JSON": '{"a": {"b": 1}}'}
+    server = Server(kind="launch", launch=f"{LAUNCH} --kv-disk-dir {{kv_dir}}", env=env)
+    check(server, {})
+    assert launching.wants_kv_dir(server)
+    argv, url = launching.command(server, folder)
+    assert argv[-2:] == ["--kv-disk-dir", str(folder)]  # one word, blank or not
+    assert launching.environment(server, url, folder) == {
+        "CACHE": f"file://{folder}/x",
+        "AT": argv[4],
+        "JSON": '{"a": {"b": 1}}',
+    }
+
+
+def test_a_script_may_be_given_port_and_folder_by_its_environment_alone(tmp_path: Path) -> None:
+    server = Server(kind="launch", launch="./start.sh", env={"PORT": "{port}", "KV": "{kv_dir}"})
+    check(server, {})
+    argv, url = launching.command(server, tmp_path)
+    assert argv == ["./start.sh"]
+    assert launching.environment(server, url, tmp_path) == {"PORT": url.split(":")[2][:-3], "KV": str(tmp_path)}
+    assert not launching.wants_kv_dir(Server(kind="launch", launch=LAUNCH))
 
 
 def test_a_key_that_only_the_server_would_know_is_refused() -> None:

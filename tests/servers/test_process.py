@@ -17,10 +17,11 @@ from agentload.clock import SystemClock
 from agentload.errors import ArtifactError, ServerError, UsageError
 from agentload.servers.process import ServerProcess, free_port, split_command
 from agentload.servers.ready import wait_ready
+from tests.processes import WAIT_S, line_of, runs
 
 pytestmark = pytest.mark.anyio
 
-READY_S = 30.0
+READY_S = WAIT_S
 Start = Callable[..., ServerProcess]
 
 SERVER = '''
@@ -82,12 +83,8 @@ def in_shell(argv: Sequence[str], then: str) -> list[str]:
 
 
 def logged_pid(folder: Path) -> int:
-    lines = (folder / "server.log").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("pid "))
-
-
-def runs(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    """Wait for the line: the server may have answered before its output was read."""
+    return int(line_of(folder / "server.log", "pid ").split()[1])
 
 
 async def test_a_server_that_answers_is_ready_and_stopped_by_sigterm(tmp_path: Path, start: Start) -> None:
@@ -147,8 +144,8 @@ def test_nothing_is_started_when_the_log_cannot_be_made(tmp_path: Path, start: S
     open_before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(ArtifactError, match="File exists"):
         start(["sleep", "1000"])
-    assert {child.pid for child in psutil.Process().children()} == before
-    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+    assert {child.pid for child in psutil.Process().children()} <= before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= open_before
 
 
 async def test_the_server_behind_a_wrapper_ends_with_it(tmp_path: Path, start: Start) -> None:
@@ -192,7 +189,7 @@ async def test_a_deaf_server_behind_a_wrapper_is_killed(tmp_path: Path, start: S
     process = start(in_shell(server_argv(tmp_path, port, "deaf"), "wait"))
     await wait_ready(process, f"http://127.0.0.1:{port}/v1", READY_S)
     server = logged_pid(tmp_path)
-    assert process.stop(0.2) == -15  # the wrapper went at SIGTERM
+    assert process.stop(0.2) in (-15, -9)  # the wrapper goes at SIGTERM, if it has its turn in that time
     assert process.killed
     assert not runs(server)
 
@@ -218,12 +215,9 @@ async def test_a_child_with_a_session_of_its_own_ends_with_the_server(tmp_path: 
     child = "import os, time; os.setsid(); print('pid', os.getpid(), flush=True); time.sleep(600)"
     parent = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
     process = start([sys.executable, "-c", parent, child])
-    with anyio.fail_after(READY_S):
-        while "pid" not in process.pump.log.read_text():
-            await anyio.lowlevel.checkpoint()
     pid = logged_pid(tmp_path)
     assert os.getsid(pid) == pid
-    process.stop(10.0)
+    process.stop(READY_S)
     assert not runs(pid)
     assert not process.killed
 

@@ -12,8 +12,7 @@ import pytest
 from agentload.clock import SystemClock
 from agentload.errors import ArtifactError
 from agentload.servers.pump import Pump
-
-WAIT_S = 30.0
+from tests.processes import WAIT_S
 
 
 class CountingClock:
@@ -279,7 +278,7 @@ pump.start()
 program = "import os\\nfor _ in range(20_000): os.write(1, b'0123456789' * 10 + b'\\\\n')"
 child = subprocess.Popen([sys.executable, "-c", program], stdout=writing)
 os.close(writing)
-print(child.wait(30), pump.join(30.0), os.strerror(pump.failure.errno))
+print(child.wait(120), pump.join(120.0), os.strerror(pump.failure.errno))
 try:
     pump.write_marker(b"MARK")
 except ArtifactError as error:
@@ -290,7 +289,7 @@ except ArtifactError as error:
 def test_a_full_disk_stops_no_server_and_is_recorded(tmp_path: Path) -> None:
     """The limit on a file's size fails a write as a full disk does, after a part of it."""
     done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", FULL_DISK], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600
     )
     assert done.stderr == ""
     assert done.stdout.splitlines() == [

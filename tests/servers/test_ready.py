@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,12 @@ from agentload.clock import SystemClock
 from agentload.errors import ServerError
 from agentload.servers.process import ServerProcess, free_port
 from agentload.servers.ready import answers_plain_http, wait_ready
+from tests.skipping_loop import SkippingLoop, skip
 
 pytestmark = pytest.mark.anyio
 
-READY_S = 30.0
+READY_S = 120.0
+LONG_S = 3600.0  # of a wait that is skipped when the server has said what the test is about
 
 SERVER = '''
 """A server that plays statuses: statuses.py PORT PATH=STATUS,STATUS,... ...; the last status is played on and on."""
@@ -68,6 +71,11 @@ class Rig:
 
 
 @pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"loop_factory": SkippingLoop}
+
+
+@pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     made = Rig(tmp_path)
     yield made
@@ -95,7 +103,9 @@ async def test_a_server_that_lists_its_model_while_it_loads_it_is_not_ready(rig:
 
 
 async def test_a_server_without_a_list_of_models_is_ready_when_its_health_is_good(rig: Rig) -> None:
-    await wait_ready(rig.play("/health=200"), rig.url, READY_S)
+    process = rig.play("/health=200")
+    await wait_ready(process, rig.url, READY_S)
+    process.stop(READY_S)
     assert rig.answered() == ["/v1/models 404", "/health 200"]
 
 
@@ -107,23 +117,33 @@ async def test_what_a_server_answered_last_is_said_when_its_time_is_over(rig: Ri
     process = rig.play("/v1/models=200")
     await wait_ready(process, rig.url, READY_S)
     text = (
-        rf"\(pid {process.pid}\) was not ready within 0\.3 s: GET /v2/models answered 404, GET /health answered 404; "
+        rf"\(pid {process.pid}\) was not ready within 3600 s: GET /v2/models answered 404, GET /health answered 404; "
         rf"expected 200 from one of them and 5xx from none, at http://127\.0\.0\.1:{rig.port}; its last lines: .*"
         rf"/health 404; all of them: {rig.folder}/server\.log$"
     )
     with pytest.raises(ServerError, check=refused(text)):
-        await wait_ready(process, rig.url.replace("v1", "v2"), 0.3)
+        await wait_until_it_says(process, rig.url.replace("v1", "v2"), "/health 404")
+
+
+async def wait_until_it_says(process: ServerProcess, url: str, end: str) -> None:
+    """Wait for the server until it was asked, and the last line of its log ends so."""
+
+    def say(line: str) -> None:
+        if line.endswith(end):
+            skip(LONG_S)
+
+    await wait_ready(process, url, LONG_S, say=say, say_every_s=0.0)
 
 
 async def test_a_server_that_only_fails_is_named_with_its_status(rig: Rig) -> None:
     process = rig.play("/v1/models=404,500")
     await wait_ready_once(process, rig)
     with pytest.raises(ServerError, check=refused("GET /v1/models answered 500; expected 200")):
-        await wait_ready(process, rig.url, 0.3)
+        await wait_until_it_says(process, rig.url, "/v1/models 500")
 
 
 async def wait_ready_once(process: ServerProcess, rig: Rig) -> None:
-    """Until it listens: a start takes longer than the short waits of these tests."""
+    """Until it listens."""
     while not await answers_plain_http(rig.url.replace("http", "https")):
         assert process.exit_code() is None
 
@@ -153,17 +173,34 @@ async def test_plain_http_behind_an_https_address_is_said_at_once(rig: Rig) -> N
 
 async def test_a_server_that_never_listens_is_an_error_after_the_time_given(rig: Rig) -> None:
     process = rig.start("sh", "-c", "echo thinking; exec sleep 1000")
-    with pytest.raises(ServerError, check=refused(r"was not ready within 0\.3 s: GET /v1/models failed: \S+")):
-        await wait_ready(process, rig.url, 0.3)
+    with pytest.raises(ServerError, check=refused(r"was not ready within 3600 s: GET /v1/models failed: \S+")):
+        await wait_until_it_says(process, rig.url, "thinking")
 
 
 async def test_a_long_wait_is_accompanied_by_the_last_line_of_the_log(rig: Rig) -> None:
-    process = rig.play("/v1/models=503,503,503,200")
-    await wait_ready(process, rig.url, READY_S, say=rig.said.append, say_every_s=0.0)
+    process = rig.play("/v1/models=503")
+
+    def say(line: str) -> None:
+        rig.said.append(line)
+        if line.endswith("/v1/models 503"):
+            skip(LONG_S)
+
+    with pytest.raises(ServerError, check=refused("GET /v1/models answered 503; expected 200")):
+        await wait_ready(process, rig.url, LONG_S, say=say, say_every_s=0.0)
     assert re.fullmatch(r"still loading: \d+ s, last line of its log: /v1/models 503", rig.said[-1])
-    quiet: list[str] = []
-    await wait_ready(process, rig.url, READY_S, say=quiet.append)
-    assert quiet == []
+    assert all(line.endswith("last line of its log: none yet") for line in rig.said[:-1])
+
+
+async def test_each_time_that_was_asked_for_a_line_is_said(rig: Rig) -> None:
+    process = rig.play("/v1/models=503,503,503,200")
+    await wait_ready_once(process, rig)  # it has the first
+    await wait_ready(process, rig.url, READY_S, say=rig.said.append, say_every_s=0.0)
+    assert len(rig.said) == 2
+
+
+async def test_of_a_wait_of_less_than_fifteen_seconds_nothing_is_said(rig: Rig) -> None:
+    await wait_ready(rig.play("/v1/models=503,200"), rig.url, READY_S, say=rig.said.append)
+    assert rig.said == []
 
 
 async def test_a_server_that_exits_at_once_is_an_error_with_its_code_and_last_lines(rig: Rig) -> None:

@@ -56,7 +56,7 @@ def test_flash_attention_is_stated_in_other_words(said: str, logged: str) -> Non
 
 
 def test_flags_of_a_server_that_is_not_known_are_not_guessed_at() -> None:
-    one = only("ds4", ["-c", "1"], [stated("ctx", 2)])
+    one = only(None, ["serve", "-c", "1"], [stated("ctx", 2)])
     assert (one.name, one.requested, one.verdict) == ("ctx", None, Verdict.DEFAULTED)
 
 

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,7 @@ import pytest
 from agentload.clock import SystemClock
 from agentload.servers.process import ServerProcess
 from agentload.servers.watchdog import Watchdog
-
-WAIT_S = 60.0
+from tests.processes import WAIT_S, gone, still_there
 
 # Starts a server as a run does, says the process ids, and does what stands in the third argument.
 OWNER = """
@@ -107,13 +106,8 @@ def owner(folder: Path, *argv: str, grace_s: float = WAIT_S, then: str = "stop")
         finally:
             child.kill()
             for one in (made.watchdog, *family):
-                if one.is_running():
+                with suppress(psutil.NoSuchProcess):
                     one.kill()
-
-
-def gone(*processes: psutil.Process) -> bool:
-    """Wait for their end."""
-    return not psutil.wait_procs(processes, timeout=WAIT_S)[1]
 
 
 def test_a_killed_run_leaves_no_server_and_no_folder(tmp_path: Path) -> None:
@@ -207,4 +201,4 @@ def test_the_watchdog_holds_no_output_of_ours_or_of_the_servers(tmp_path: Path) 
     # `run` returns when the last holder of the pipes has closed them.
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=WAIT_S)
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
-    assert gone(*[psutil.Process(pid) for pid in [int(done.stdout)] if psutil.pid_exists(pid)])
+    assert gone(*still_there([int(done.stdout)]))

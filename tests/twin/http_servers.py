@@ -55,7 +55,7 @@ class Running:
 
     async def until(self, true: Callable[[], object]) -> None:
         """Return as soon as it is true after something that the server said."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not true():
                 self._news.clear()
                 await self._news.wait()

@@ -1,0 +1,143 @@
+"""What is the answer, in one sentence?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from agentload.analysis.pairs import UNITS
+from agentload.artifacts.design import Design
+from agentload.core.metrics import Metric
+from agentload.core.separation import Outcome
+
+INVALID: Final = "invalid"
+_NAMED: Final = 3  # reasons and pairs that the sentence names; the report has all
+
+
+def headline(design: Design, metric: Metric, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {outcome, sentence, fix}: the deciding metric's answer, and what to mend where there is none."""
+    if not any(pair["valid"] for pair in found["pairs"]):
+        return _invalid(found)
+    rows = [(pair, next(row for row in pair["metrics"] if row["metric"] == metric.name)) for pair in found["pairs"]]
+    if len(rows) == 1:
+        outcome, sentence = rows[0][1]["outcome"], _of_pair(design, metric, *rows[0])
+    else:
+        outcome, sentence = _of_sweep(design, metric, rows, found)
+    return {"outcome": outcome, "sentence": sentence, "fix": _fixes(found)}
+
+
+def _fixes(found: Mapping[str, Any]) -> list[str]:
+    """What to mend so that runs count: each advice once, in the order of the runs."""
+    return list(dict.fromkeys(reason["advice"] for run in found["runs"] for reason in run["reasons"]))
+
+
+def _invalid(found: Mapping[str, Any]) -> dict[str, Any]:
+    reasons: dict[tuple[str, str], list[str]] = {}
+    messages: dict[tuple[str, str], str] = {}
+    for run in found["runs"]:
+        for reason in run["reasons"]:
+            key = (reason["code"], reason["message"].partition(" (")[0])  # what proves it differs from run to run
+            reasons.setdefault(key, []).append(named(run))
+            messages.setdefault(key, reason["message"])
+    if not reasons:
+        said = "no valid pair: " + ("nothing was run yet" if not found["runs"] else "one side has no run yet")
+        return {"outcome": INVALID, "sentence": f"INVALID: {said}", "fix": ["resume the experiment"]}
+    parts = [f"{messages[key]} [{', '.join(runs)}]" for key, runs in reasons.items()]
+    more = f"; and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
+    sentence = f"INVALID: no valid pair: {'; '.join(parts[:_NAMED])}{more}"
+    return {"outcome": INVALID, "sentence": sentence, "fix": _fixes(found)}
+
+
+def named(run: Mapping[str, Any]) -> str:
+    """A run, or a segment of one."""
+    return str(run["run"]) if run["segment"] is None else f"{run['run']}/{run['segment']}"
+
+
+def _title(design: Design, name: str) -> str:
+    label = design.variant(name).label
+    return name if label == name else f"{name} ({label})"
+
+
+def _repeats(design: Design, row: Mapping[str, Any]) -> str:
+    first, second = (len(row[side]["values"]) for side in ("first", "second"))
+    unit = UNITS[design.kind]
+    if first == second:
+        return f"{first} {unit}{'s' * (first != 1)} a side"
+    return f"{first} against {second} {unit}s"
+
+
+def number(value: float | None) -> str:
+    """Three or four digits that a reader compares."""
+    if value is None:
+        return "-"
+    size = abs(value)
+    return f"{value:,.0f}" if size >= 1000 else f"{value:.1f}" if size >= 10 else f"{value:.3f}"
+
+
+def span(side: Mapping[str, Any]) -> str:
+    """The range of a side's values; a dash where there is none."""
+    if side["low"] is None:
+        return "-"
+    low, high = number(side["low"]), number(side["high"])
+    return low if low == high else f"{low} to {high}"
+
+
+def _of_pair(design: Design, metric: Metric, pair: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    ranges = f"{pair['first']} {span(row['first'])}, {pair['second']} {span(row['second'])} {metric.unit}"
+    repeats = _repeats(design, row)
+    if row["outcome"] == Outcome.NO_VERDICT.value:
+        why = [one["message"] for one in (*row["refusals"], *row["doubts"])]
+        return f"no verdict on {metric.shown}: {'; '.join(why[:_NAMED])} ({ranges})"
+    if row["outcome"] == Outcome.NOT_DISTINGUISHED.value:
+        both = f"{_title(design, pair['first'])} and {_title(design, pair['second'])}"
+        return f"not distinguished: {metric.shown} of {both} at {repeats} ({ranges}); {row['forecast']['sentence']}"
+    claim = _claim(design, metric, pair, row)
+    if row["outcome"] == Outcome.CONSISTENT_DIRECTION.value:
+        return f"not distinguished, but a consistent direction: {claim} at {repeats} ({ranges})"
+    chance = f"equals are called distinguished in {row['false_claims']['normal'] * 100:.1f} % of such experiments"
+    return f"{claim}, distinguished at {repeats} ({ranges}; {chance})"
+
+
+def _claim(design: Design, metric: Metric, pair: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """B (q=128) is better: 1.85x prefill speed."""
+    winner = row["better"] or row["greater"]
+    other = pair["second"] if winner == pair["first"] else pair["first"]
+    mine, theirs = (row["first" if name == pair["first"] else "second"]["pooled"] for name in (winner, other))
+    times = (
+        f"{mine / theirs:.2f}x the {metric.shown}" if mine and theirs else f"{number(mine)} {metric.shown} beside that"
+    )
+    word = "greater" if row["better"] is None else "faster" if metric.unit in {"tok/s", "tok/CPU-s", "s"} else "better"
+    return f"{_title(design, winner)} is {word}: {times} of {_title(design, other)}"
+
+
+def _of_sweep(
+    design: Design,
+    metric: Metric,
+    rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
+    found: Mapping[str, Any],
+) -> tuple[str, str]:
+    claimed = [(pair, row) for pair, row in rows if row["outcome"] == Outcome.DISTINGUISHED.value]
+    values = [(one["metrics"][metric.name]["pooled"], one["name"]) for one in found["variants"]]
+    known = sorted(
+        ((value, name) for value, name in values if value is not None), reverse=metric.higher_is_better is not False
+    )
+    order = ", ".join(f"{_title(design, name)} {number(value)}" for value, name in known)
+    if not claimed:
+        outcome = next(
+            (
+                one.value
+                for one in (Outcome.CONSISTENT_DIRECTION, Outcome.NOT_DISTINGUISHED)
+                if any(row["outcome"] == one.value for _, row in rows)
+            ),
+            Outcome.NO_VERDICT.value,
+        )
+        said = "no verdict" if outcome == Outcome.NO_VERDICT.value else "not distinguished"
+        return outcome, f"{said}: none of {len(rows)} pairs on {metric.shown}; {order} {metric.unit}"
+    best = known[0][1]
+    beaten = [
+        pair["second"] if pair["first"] == best else pair["first"]
+        for pair, row in claimed
+        if best in {pair["first"], pair["second"]} and row["better"] in {best, None}
+    ]
+    lead = f"{_title(design, best)} is best"
+    lead += f", distinguished from {', '.join(beaten)}" if beaten else ", distinguished from none"
+    apart = f"{len(claimed)} of {len(rows)} pairs are distinguished on {metric.shown}"
+    return Outcome.DISTINGUISHED.value, f"{apart}; {lead}; {order} {metric.unit}"

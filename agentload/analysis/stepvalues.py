@@ -1,0 +1,219 @@
+"""What did each step of an experiment measure, does it count, and what does its line in the table of runs say?"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Any, Final
+
+from agentload.analysis import account as accounts
+from agentload.analysis import proofs, validity
+from agentload.analysis.proofs import Proven
+from agentload.analysis.steps import request_rows, segments_of, table
+from agentload.artifacts.design import Design, ExperimentDir, Step
+from agentload.artifacts.rundir import Manifest, RunDir
+from agentload.core.accounting import NS_PER_S, ratio, speed_tok_s
+from agentload.core.metrics import Measured, Metric
+from agentload.core.records import Doubt
+from agentload.core.verdict import RunValue
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StepFound:
+    """One step that was run."""
+
+    step: Step
+    position: int  # in the order in which the steps really ran
+    manifest: Manifest
+    segments: Sequence[dict[str, Any]]  # its own, of account.json
+    rows: Sequence[Row]  # its requests
+    settings: tuple[Proven, ...]
+    values: Mapping[str, Measured]  # by metric
+    reasons: tuple[Doubt, ...]
+    tool_calls: int
+    status: str
+    simulated: bool  # by its manifest, or by what the server's own log says
+    doubts: tuple[Doubt, ...]  # of the run's account: what a reader of its numbers should know
+
+    @property
+    def valid(self) -> bool:
+        """Whether it counts."""
+        return not self.reasons
+
+    def value(self, metric: str) -> RunValue:
+        """Return one metric of it, as the verdict takes it."""
+        measured = self.values[metric]
+        return RunValue(
+            variant=self.step.variant,
+            value=measured.value,
+            amount=measured.amount,
+            base=measured.base,
+            position=self.position,
+            block=self.step.block,
+            invalid="; ".join(one.message for one in self.reasons) or None,
+        )
+
+
+def read(folder: ExperimentDir, design: Design, metrics: Mapping[str, Metric]) -> list[StepFound]:
+    """Return the steps that were run, in the order of the design; accounts that are missing are made.
+
+    Raises:
+        InputError, ArtifactError: a run cannot be read.
+    """
+    accounted: dict[str, tuple[dict[str, Any], RunDir, Manifest]] = {}
+    for step in design.steps:
+        run = RunDir(folder.run_path(step))
+        if step.run not in accounted and run.manifest_path.is_file():
+            accounted[step.run] = (accounts.load(run.path), run, run.read_manifest())
+    between = validity.across(
+        [
+            validity.Seen(
+                name,
+                tuple(sorted({one.variant for one in design.steps if one.run == name})),
+                manifest,
+                simulated=account["simulated"],
+            )
+            for name, (account, _, manifest) in accounted.items()
+        ]
+    )
+    found = [
+        _step(step, design, metrics, *accounted[step.run], between.get(step.run, ()))
+        for step in design.steps
+        if step.run in accounted
+    ]
+    return _as_they_ran(found)
+
+
+def _step(
+    step: Step,
+    design: Design,
+    metrics: Mapping[str, Metric],
+    account: dict[str, Any],
+    run: RunDir,
+    manifest: Manifest,
+    between: Iterable[Doubt],
+) -> StepFound:
+    segments = segments_of(account, step)
+    names = {one["segment"] for one in segments}
+    phases = table(run, "phases").to_dicts() if names else []
+    return StepFound(
+        step=step,
+        position=step.position,
+        manifest=manifest,
+        segments=segments,
+        rows=request_rows(run, step),
+        settings=proofs.settings_of(account, run, design, step),
+        values={name: measured(metric, segments) for name, metric in metrics.items()},
+        reasons=(*validity.reasons(account, run, design, step), *between),
+        tool_calls=sum(one["phase"] == "tool" and one["segment"] in names for one in phases),
+        status=account["status"],
+        simulated=account["simulated"],
+        doubts=tuple(Doubt(**one) for one in account["doubts"]),
+    )
+
+
+def _as_they_ran(found: list[StepFound]) -> list[StepFound]:
+    """Give each step the position at which it really ran: a run that was done again later ran later.
+
+    The simulated server's clock starts anew in each run: there the design's order is the order.
+    """
+    if any(one.manifest.simulated for one in found):
+        return found
+    begins: list[int] = []
+    for one in found:  # of a run without a begin it is not known: it stays behind the one before
+        last = begins[-1] if begins else 0
+        begins.append(int(one.segments[0]["begin_ns"]) if one.segments else last)
+    order = sorted(range(len(found)), key=lambda index: begins[index])
+    positions = sorted(one.position for one in found)
+    moved = list(found)
+    for position, index in zip(positions, order, strict=True):
+        moved[index] = replace(found[index], position=position)
+    return moved
+
+
+def measured(metric: Metric, segments: Sequence[Mapping[str, Any]]) -> Measured:
+    """Return a metric of a step: of the fixed workload the median of the rounds at its concurrency.
+
+    Several segments of agents are added up, amounts and bases each.
+    """
+    if metric.concurrency is not None:
+        rounds = [metric.measure(one).number for one in segments if concurrency_of(one) == metric.concurrency]
+        known = [value for value in rounds if value is not None]
+        return Measured(value=median(known)) if known else Measured()
+    each = [metric.measure(one) for one in segments]
+    if len(each) == 1:
+        return each[0]
+    amounts = [one.amount for one in each if one.amount is not None]
+    bases = [one.base for one in each if one.base is not None]
+    if each and len(amounts) == len(each):
+        return Measured(amount=sum(amounts), base=sum(bases))
+    values = [one.value for one in each if one.value is not None]
+    return Measured(value=median(values)) if values else Measured()
+
+
+def concurrency_of(segment: Mapping[str, Any]) -> int | None:
+    """Return how many requests the fixed workload has at once in a segment: c4-r1 has 4; None: it is another one's."""
+    head = str(segment["segment"]).partition("-r")[0]
+    return int(head[1:]) if head[:1] == "c" and head[1:].isdigit() else None
+
+
+_SUMMED: Final = ("requests", "new_prefill_tokens", "decoded_tokens", "wall_ns")
+_PHASES: Final = ("prefill", "decode")
+
+
+def totals(segments: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sums of segments; speeds, shares and overlap over them are sum / sum, null where a part is unknown."""
+    wholes = [one["whole"] for one in segments]
+    sums: dict[str, Any] = {name: _sum(one[name] for one in wholes) for name in _SUMMED}
+    for phase in _PHASES:
+        union = _sum(one[f"{phase}_union_ns"] for one in wholes)
+        sums[f"{phase}_busy_s"] = None if union is None else union / NS_PER_S
+        timed = any(one[f"{phase}_tok_s"] is not None for one in wholes)
+        tokens, busy = (_sum(one[f"{phase}_speed_{what}"] for one in wholes) for what in ("tokens", "ns"))
+        sums[f"{phase}_tok_s"] = speed_tok_s(tokens, busy) if timed else None
+        sums[f"{phase}_share"] = ratio(union, sums["wall_ns"])
+    sums["overlap"] = validity.exposure([{"whole": one} for one in wholes])
+    union, summed = (_sum(one[f"prefill_{what}_ns"] for one in wholes) for what in ("union", "sum"))
+    sums["double_counting"] = ratio(summed, union)
+    wall = sums.pop("wall_ns")
+    return sums | {"wall_s": None if wall is None else wall / NS_PER_S}
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    """The sum; None where one is not known or there is none."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known) if known and len(known) == len(found) else None
+
+
+def as_json(one: StepFound) -> dict[str, Any]:
+    """One line of the table of runs."""
+    cpu = [part["server_cpu_s"] for part in one.segments]
+    contexts = [
+        row["prompt_tokens"] + (row["decoded_tokens"] or 0) for row in one.rows if row["prompt_tokens"] is not None
+    ]
+    return {
+        "position": one.position,
+        "block": one.step.block,
+        "run": one.step.run,
+        "segment": one.step.segment,
+        "variant": one.step.variant,
+        "status": one.status,
+        "valid": one.valid,
+        "reasons": [asdict(reason) for reason in one.reasons],
+        "tool_calls": one.tool_calls,
+        **totals(one.segments),
+        "server_cpu_s": sum(cpu) if cpu and None not in cpu else None,
+        "longest_context_tokens": max(contexts, default=None),
+        "values": {name: value.number for name, value in one.values.items()},
+    }
+
+
+def by_variant(found: Iterable[StepFound]) -> dict[str, list[StepFound]]:
+    """Group steps by variant, in the order in which they ran."""
+    groups: dict[str, list[StepFound]] = defaultdict(list)
+    for one in sorted(found, key=lambda one: one.position):
+        groups[one.step.variant].append(one)
+    return groups

@@ -1,0 +1,104 @@
+"""How do options become a scenario's fields, and how are they laid over what a file says?"""
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from agentload.errors import UsageError
+from agentload.run import scenario
+
+KeyPath = tuple[str, ...]  # of a scenario's key: ("limits", "wall_s")
+
+# An option that was not given is None, so that a file's value stands: the defaults are the scenario's, only shown here.
+DEFAULTS: Final = {name: str(field.default) for name, field in scenario.Scenario.model_fields.items()}
+PART: Final = f"; at most 1/{scenario.ANSWER_PART} of the context"
+
+
+def option(what: str, default: str | None = None) -> Any:
+    """Return an option of `what` it does; `default` is only shown."""
+    return typer.Option(help=what, show_default=default or False)
+
+
+def limit(what: str, name: str, also: str = "") -> Any:
+    """Return an option for a limit of the agents, with both its defaults shown."""
+    standard, embedded = getattr(scenario.STANDARD_LIMITS, name), getattr(scenario.EMBEDDED_LIMITS, name)
+    return option(what, f"{standard:.0f}; embedded server: {embedded:.0f}{also}")
+
+
+def corpus_key(corpus: str | None) -> str:
+    """Return which key of a scenario `--corpus` gives: a name, or the path of a checkout."""
+    is_path = corpus is not None and (os.sep in corpus or corpus in (".", ".."))
+    return "corpus_path" if is_path else "corpus"
+
+
+def writable(out: Path) -> None:
+    """Refuse a path that no JSON in the run directory could name."""
+    try:
+        str(out).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"--out: expected text in UTF-8, got {str(out)!r}") from error
+
+
+def given_ones(options: Mapping[KeyPath, tuple[str, Any]]) -> dict[KeyPath, tuple[str, Any]]:
+    """Return of each key the option that gave it and its value; those of options that were not given are left out."""
+    return {path: given for path, given in options.items() if given[1] is not None}
+
+
+def changed_by(fields: dict[str, Any], given: Mapping[KeyPath, Any]) -> dict[str, Any]:
+    """The file's fields with what options gave; an option also takes the place of what says the same in another way."""
+    changed = dict(fields)
+    if ("corpus",) in given or ("corpus_path",) in given:
+        changed.pop("corpus", None)
+        changed.pop("corpus_path", None)
+    for path, value in given.items():
+        if len(path) == 1:
+            changed[path[0]] = value
+            continue
+        part, key = path
+        held = changed.get(part, {})
+        if isinstance(held, dict):  # what is no table there is refused later
+            changed[part] = {**held, key: value}
+    server = changed.get("server")
+    if ("server", "launch") in given and isinstance(server, dict) and "launch" not in _table(fields, "server"):
+        # The file's server is an endpoint, which is not used: nor are its address and its log.
+        unused = {"kind", "base_url", "log"} - {path[1] for path in given if path[0] == "server"}
+        changed["server"] = {name: value for name, value in server.items() if name not in unused}
+    return changed
+
+
+def _table(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    held = fields.get(name, {})
+    return held if isinstance(held, dict) else {}
+
+
+def pairs(texts: list[str] | None) -> dict[str, str] | None:
+    """Read NAME=VALUE pairs; none at all is None.
+
+    Raises:
+        UsageError: one is no such pair, or a name comes twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--set: expected NAME=VALUE, got {text!r}")
+        if name in found:
+            raise UsageError(f"--set: {name} is given twice: expected one value, got {found[name]!r} and {value!r}")
+        found[name] = value
+    return found or None
+
+
+def words(text: str | None) -> list[str] | None:
+    """Split `--server-args` as a shell would.
+
+    Raises:
+        UsageError: a quote is not closed.
+    """
+    try:
+        return None if text is None else shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"--server-args: {error}: {text!r}") from error

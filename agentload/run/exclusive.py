@@ -1,0 +1,69 @@
+"""Is another agentload at work on this experiment's directory, or with a server at this address?"""
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from agentload import folders
+from agentload.artifacts.alive import Hold
+from agentload.errors import UsageError
+from agentload.registry import default_cache_dir
+from agentload.run import launching, serving
+from agentload.run.scenario import Server
+
+_LOCAL = ("localhost", "::1", "0.0.0.0")  # noqa: S104 - it is read, nothing is bound
+
+
+def address(server: Server, env: Mapping[str, str]) -> str | None:
+    """Return HOST:PORT of a server whose address is known beforehand; None: it gets a free port, or is the twin."""
+    chosen, _ = serving.choose(server, env)
+    if chosen.base_url is not None:
+        parts = urlsplit(chosen.base_url)
+        host = parts.hostname or ""
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return f"{'127.0.0.1' if host in _LOCAL else host}:{port}"
+    port_given = launching.fixed_port(chosen)
+    return None if port_given is None else f"127.0.0.1:{port_given}"
+
+
+@contextmanager
+def alone(folder: Path, servers: Iterable[Server], env: Mapping[str, str]) -> Iterator[None]:
+    """Be the only agentload that works on the experiment in `folder`, and with servers at these addresses.
+
+    Raises:
+        ArtifactError: another one writes the directory.
+        UsageError: another one's experiment has a server at one of the addresses.
+        InputError: the cache folder, in which the addresses' locks are, cannot be used.
+    """
+    with ExitStack() as held:
+        hold = Hold(folder, wait=False)
+        held.callback(hold.release)
+        for one in sorted({found for server in servers if (found := address(server, env)) is not None}):
+            held.enter_context(_address_held(one, folder, default_cache_dir(env) / "addresses"))
+        yield
+
+
+@contextmanager
+def _address_held(where: str, folder: Path, locks: Path) -> Iterator[None]:
+    path = locks / where.replace(":", "-")
+    with folders.usable(locks.parent):
+        locks.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(file, 2000, 0).decode(errors="replace").strip()
+            raise UsageError(
+                f"{where}: another experiment has its server there ({holder or 'it does not say which'}): wait for its "
+                "end, or give another port"
+            ) from error
+        with folders.usable(locks.parent):
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{folder.absolute()}, pid {os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(file)
