@@ -264,7 +264,7 @@ class Reader(UsualLines):
             return Kind.UNKNOWN
         book, where = self._starts.present.book, (number, offset)
         if phase != b"prefill":
-            return self._texts.used(number, used=book.rebuild_chunk(ctx, int(tokens), where))
+            return self._texts.used(number, used=book.rebuilds.chunk(ctx, int(tokens), where))
         took_ns = int(seconds + millis) * _MS_NS
         return self._texts.used(number, used=book.chunk(ctx, int(tokens), int(of), took_ns, at, where, known=known))
 

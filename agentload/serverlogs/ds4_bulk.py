@@ -10,49 +10,64 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from agentload.serverlogs import ds4_columns as columns
-from agentload.serverlogs.ds4_columns import Flags, Ints, Words, mask, word
+from agentload.serverlogs import ds4_runs
+from agentload.serverlogs.ds4_runs import Run
+from agentload.serverlogs.words import (
+    LONGEST,
+    PAD,
+    Bytes,
+    Flags,
+    Ints,
+    Words,
+    line_ends,
+    mask,
+    runs,
+    to_space,
+    word,
+    words,
+)
 
 FEW: Final = 100  # lines: to read any number of them together takes as long as so many one by one
-LEAST_BYTES: Final = columns.PAD + 1  # of a block
+LEAST_BYTES: Final = PAD + 1  # of a block
 BY_HAND: Final = 0  # kind of an event
 _EXAMPLES: Final = 5
 _NEAR_END: Final = 16  # bytes
+_COMMON: Final = 4  # beginnings
 _SLICE: Final = 1 << 16  # bytes that stay in the cache
 
-# Line, where it begins, kind, and for a line that was read: ctx_end, start, end, gen, first, second, took_ns, year_s,
-# fresh (`Columns`). For lines to be handed over ctx_end is the line after them.
-Event = tuple[int, int, int, int, int, int, int, int, int, int, int, bool]
+# Line, where it begins, kind, and for a line that was read: ctx_end, start, end, gen, first, second, took_ns, year_s
+# (`Columns`), whether the clock must hear of its stamp, and the run of lines that it is the first one of. For lines to
+# be handed over ctx_end is the line after them.
+Event = tuple[int, int, int, int, int, int, int, int, int, int, int, bool, Run | None]
 
 # Bytes 4, 7 and 10 of a line: a stamp is `MMDD HH:MM:SS `, that of a marker `YYYY-MM-DDTHH:`.
 _SHAPE: Final = np.uint64(0x00FF0000FF0000FF)
 _STAMP, _MARKER = word(b" \0\0:\0\0:"), word(b"-\0\0-\0\0T")
 
-Bytes = npt.NDArray[np.uint8]
-
 
 class Block:
     """The lines of one block."""
 
-    def __init__(self, block: bytes, *, examples: bool, few: int = FEW) -> None:
+    def __init__(self, block: bytes, *, examples: bool, together: bool, few: int = FEW) -> None:
         """Look at a block.
 
         Args:
             block: ends with a newline, and has `LEAST_BYTES` at least.
             examples: hand over the first unknown lines too.
+            together: give runs of lines as one event.
             few: fewer lines than that are handed over, although they have the usual shape.
         """
         raw = np.frombuffer(block, np.uint8)
         newlines = np.flatnonzero(raw == ord("\n"))
         self.count = len(newlines)
         self.starts = np.concatenate((np.zeros(1, np.int64), newlines + 1))  # and the block's end
-        self._ends, by_hand = _ends(block, raw, newlines)
+        self._ends, by_hand = line_ends(block, raw, newlines)
         blank = self._ends == self.starts[:-1]
         # The last lines are handed over, so that nothing is looked for past the end: a copy with room costs more.
-        near = int(np.searchsorted(self.starts, len(block) - columns.PAD))
-        starts, ends, at = self.starts[:near], self._ends[:near], columns.words(block)
+        near = int(np.searchsorted(self.starts, len(block) - PAD))
+        starts, ends, at = self.starts[:near], self._ends[:near], words(block)
         head, shape = at[starts], at[starts + 4] & _SHAPE
         stamped, engine = shape == _STAMP, (head & mask(5)) == word(b"ds4: ")
         server = at[starts + 13] == word(b" ds4-ser")
@@ -77,7 +92,29 @@ class Block:
         chats = usual[(kinds == word(b"ver: cha")) & ((texts & mask(6)) == word(b"t ctx="))]
         steps, chats = (lines[: len(lines) if len(lines) >= few else 0] for lines in (steps, chats))
         self._steps(at, starts, ends, steps, by_hand)
-        self.events = self._events(at, starts, ends, chats, by_hand)
+        found = columns.parse(at, starts[chats], ends[chats])
+        good = found.kind != BY_HAND
+        self._chats = chats[good]
+        self._found = columns.Columns(*(column[good] for column in found))
+        by_hand[self._chats] = False
+        # What is handed over goes in runs: each has its first line, and the line after its last one.
+        self._hands = runs(by_hand)
+        stretch, self._opens = ds4_runs.stretches(self._found, self._chats, self._hands[0])
+        self._runs = ds4_runs.Runs(self._chats[:0], np.full(len(self._chats), -1), [])
+        if together and len(self._chats):
+            begins = starts[self._chats]
+            self._runs = ds4_runs.find(at, self._found, self._chats, begins, stretch, self._opens)
+        self.has_runs = bool(self._runs.rows)
+        self.taken: list[int] = []  # runs
+        self.back: list[Event] = []  # to be given before the others
+        self.events = self._events(0, self._runs)
+
+    def apart(self, first: int) -> None:
+        """Give each line from `first` on by itself, but those of runs that were taken."""
+        self.has_runs, self.back = False, []
+        taken = np.zeros(len(self._runs.rows) + 1, np.bool_)  # the last one is for lines without a run
+        taken[self.taken] = True
+        self.events = self._events(first, ds4_runs.Runs(self._chats[:0], np.where(taken[self._runs.of], 0, -1), []))
 
     def _steps(self, at: Words, starts: Ints, ends: Ints, lines: Ints, by_hand: Flags) -> None:
         """Read decode steps; they are added up when it is known that none of them was handed over after all."""
@@ -87,23 +124,37 @@ class Block:
             self._step_lines, self._rows, self._took_us = lines[good], rows[good], took_us[good]
             by_hand[self._step_lines] = False
 
-    def _events(self, at: Words, starts: Ints, ends: Ints, lines: Ints, by_hand: Flags) -> Iterator[Event]:
-        if not len(lines):
-            first, after = _runs(by_hand)
-            return (_run(*run) for run in zip(first.tolist(), self.starts[first].tolist(), after.tolist(), strict=True))
-        found = columns.parse(at, starts[lines], ends[lines])
-        good = found.kind != BY_HAND
-        lines = lines[good]
-        by_hand[lines] = False
-        # What is handed over goes in runs: each has its first line, and the line after its last one.
-        first, after = _runs(by_hand)
-        order = np.argsort(np.concatenate((lines, first)), kind="stable")
-        nothing = np.zeros(len(first), np.int64)
-        lines = np.concatenate((lines, first))
-        all_of = [lines, self.starts[lines], np.concatenate((found.kind[good], nothing))]
-        all_of.append(np.concatenate((found.ctx_end[good], after)))
-        all_of += [np.concatenate((column[good], nothing)) for column in found[2:]]
-        return zip(*(column[order].tolist() for column in all_of), strict=True)
+    def _events(self, first: int, of: ds4_runs.Runs) -> Iterator[Event]:
+        """Give what there is from a line on: lines without a run, runs, and what is to be handed over."""
+        some = (of.of < 0) & (self._chats >= first)
+        some[of.first] = True
+        index = np.flatnonzero(some)
+        hands, after = (column[self._hands[1] > first] for column in self._hands)
+        lines = np.concatenate((self._chats[index], hands))
+        order = np.argsort(lines, kind="stable")
+        nothing = np.zeros(len(hands), np.int64)
+        all_of = [np.concatenate((column[index], nothing)) for column in (*self._found, self._opens)]
+        all_of[1][len(index) :] = after
+        said = [column[order].tolist() for column in (lines, self.starts[lines], *all_of)]
+        more: list[Run | None] = [None] * len(lines)
+        for at, run in zip(np.searchsorted(lines[order], self._chats[of.first]).tolist(), of.rows, strict=True):
+            more[at] = run
+        return zip(*said, more, strict=True)
+
+    def last_read(self, first: int, until: int) -> tuple[int, int]:
+        """Return where the last line in [first, until) that was read begins, and its time in the year; or -1 twice."""
+        index = int(np.searchsorted(self._chats, until)) - 1
+        if index < 0 or self._chats[index] < first:
+            return -1, -1
+        return int(self.starts[self._chats[index]]), int(self._found.year_s[index])
+
+    def next_read(self, first: int) -> tuple[int, int] | None:
+        """Return the next line from `first` on, up to the next that is to be handed over, and where it begins."""
+        begins, after = self._hands
+        index, run = int(np.searchsorted(self._chats, first)), int(np.searchsorted(after, first, side="right"))
+        if index == len(self._chats) or (run < len(after) and begins[run] < self._chats[index]):
+            return None
+        return int(self._chats[index]), int(self.starts[self._chats[index]])
 
     def line(self, block: bytes, index: int) -> bytes:
         """Return a line's text."""
@@ -131,41 +182,22 @@ class Block:
         return int(hi - lo)
 
 
-def _runs(of: Flags) -> tuple[Ints, Ints]:
-    """Return where each run begins, and what follows it."""
-    edges = np.flatnonzero(np.diff(of, prepend=False, append=False))
-    return edges[::2], edges[1::2]
-
-
-def _run(line: int, begins: int, after: int) -> Event:
-    return line, begins, BY_HAND, after, 0, 0, 0, 0, 0, 0, 0, False
-
-
-def _ends(block: bytes, raw: Bytes, newlines: Ints) -> tuple[Ints, Flags]:
-    """Return where each line ends, and whether it has a byte that no line should have."""
-    odd = np.zeros(len(newlines), np.bool_)
-    for byte in (b"\0", b"\x1b"):
-        if byte in block:
-            odd[np.searchsorted(newlines, np.flatnonzero(raw == byte[0]))] = True
-    if b"\r" not in block:
-        return newlines, odd
-    returns = raw == ord("\r")
-    ends = newlines - returns[newlines - 1]
-    returns[newlines - 1] = False
-    odd[np.searchsorted(newlines, np.flatnonzero(returns))] = True
-    return ends, odd
-
-
 def _may_tell(at: Words, raw: Bytes, newlines: Ints, engine: Ints, second: Ints) -> Ints:
     """Return which of the engine's lines may tell something, never too few; the text of each begins at `second`."""
     text = at[second]
+    left = np.arange(len(engine))
+    for _ in range(_COMMON):  # chatter begins with the same few words, most of which tell enough
+        if not len(left) or not _tells_nothing(int(text[left[0]])):
+            break
+        left = left[text[left] != text[left[0]]]
+    text, second = text[left], second[left]
     found = (text & mask(5)) == word(b"Metal")
     found |= (text & mask(5)) == word(b"Linux")
     found |= (text & mask(7)) == word(b"another")
     # `ds4: NAME backend initialized ...` and `ds4: NAME using managed KV cache ...`
-    length = columns.to_space(at, second)
+    length = to_space(at, second)
     after = at[second + length]
-    found |= (length == columns.LONGEST) | (after == word(b" backend")) | (after == word(b" using m"))
+    found |= (length == LONGEST) | (after == word(b" backend")) | (after == word(b" using m"))
     # `failed` and `out of memory` anywhere, by a few of their letters: comparing bytes runs at 13 GB/s, find at 1.
     places = [np.arange(max(len(raw) - _NEAR_END, 0), len(raw))]  # where that does not look
     for start in range(0, len(raw), _SLICE):
@@ -181,5 +213,13 @@ def _may_tell(at: Words, raw: Bytes, newlines: Ints, engine: Ints, second: Ints)
                 places.append(np.flatnonzero(failed) + start)
     anywhere = np.zeros(len(newlines), np.bool_)
     anywhere[np.searchsorted(newlines, np.concatenate(places))] = True
-    telling: Ints = engine[found | anywhere[engine]]
-    return telling
+    telling: Flags = anywhere[engine]
+    telling[left[found]] = True
+    return engine[telling]
+
+
+def _tells_nothing(text: int) -> bool:
+    """Whether a line of the engine whose text begins with a word can tell nothing but by what `_may_tell` looks for."""
+    head = text.to_bytes(8, "little")
+    space = head.find(b" ", 0, 7)
+    return space >= 0 and head[space + 1] not in b"bu" and not head.startswith((b"Metal", b"Linux", b"another"))

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agentload.core.packed import Flat
+from agentload.serverlogs.ds4_runs import Run
 
 _ROUNDED_NS: Final = 1_500_000  # what rounds three durations to the ms each may make of one time
 LATE_NS: Final = 100_000_000  # a line may come so much after what it tells, before times are said to disagree
@@ -53,6 +54,18 @@ class Anchor:
         elif at < self.second:
             self.second = at
         self.most = max(self.most, at)
+
+    def takes(self, run: Run, since_ns: int, slack_ns: int) -> bool:
+        """Add all lines of a run, whose times count from `since_ns`; False when they are too far apart."""
+        least, second, most = since_ns + run[7], since_ns + run[8], since_ns + run[9]
+        if not self.most - slack_ns <= least <= most <= self.least + slack_ns or most - least > slack_ns:
+            return False
+        if least < self.least:
+            self.least, self.second = least, min(self.least, second)
+        else:
+            self.second = min(self.second, least)
+        self.most = max(self.most, most)
+        return True
 
     def move(self, by: int) -> None:
         """Move all of them."""

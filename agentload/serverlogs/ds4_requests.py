@@ -14,6 +14,7 @@ from agentload.core.packed import Packer
 from agentload.serverlogs import ds4_grammar as grammar
 from agentload.serverlogs.ds4_clock import SECOND_NS, half_hours
 from agentload.serverlogs.ds4_ended import Ended, drop, swapped
+from agentload.serverlogs.ds4_rebuilds import Rebuilds
 from agentload.serverlogs.ds4_request import Open, Say, Where
 
 _OTHER_NS: Final = 60 * SECOND_NS  # further off, a first line is not of the only request that its integers fit
@@ -42,16 +43,27 @@ class Book:
         self._move = move
         self._open: dict[int, Open] = {}
         self._tools: dict[bytes, list[tuple[Where, tuple[str, ...]]]] = {}
-        self._rebuilds: dict[bytes, Open] = {}
         self._appended: list[int] = []
         self._first_at: int | None = None  # time of the first line of any request
         self._groups: dict[int, list[Open]] = {}
         self._ended = Ended(boot, step_ns, say, done)
+        self.rebuilds = Rebuilds(self.by_ctx, self._join)
 
     def open_requests(self) -> int:
         """Requests that are open: never more than the server has sessions."""
         count = sum(not one.gone for one in self._open.values())
         return count if self.sessions is None else min(count, self.sessions)
+
+    def may_move(self, gap_line: int | None) -> bool:
+        """Whether a line may have to do with requests that its numbers do not name.
+
+        Args:
+            gap_line: the last one before which the clock may have jumped.
+        """
+        if self.single or self._appended:
+            return True
+        oldest = next(iter(self._open.values()), None)
+        return gap_line is not None and oldest is not None and oldest.first[0] < gap_line
 
     @property
     def late_ns(self) -> int:
@@ -333,36 +345,6 @@ class Book:
         one.tooled, one.tool_ids = waiting.pop(0)
         if not waiting:
             del self._tools[ctx]
-
-    # ---- rebuilt tool checkpoints ----------------------------------------------------------------------------------
-
-    def rebuild_needed(self, rebuild_ctx: bytes, ctx: bytes) -> bool:
-        """`canonicalization needs .. rebuild`: its chunk lines will name another span."""
-        found = self.by_ctx.get(ctx)
-        if not found:
-            return False
-        self._rebuilds[rebuild_ctx] = max(found, key=lambda one: (one.gen, one.number))
-        if len(found) > 1:
-            self._join(found, found[0].first)
-        return True
-
-    def rebuild_chunk(self, rebuild_ctx: bytes, tokens: int, where: Where) -> bool:
-        """`tool checkpoint rebuild chunk`."""
-        one = self._rebuilds.get(rebuild_ctx) or next(iter(self.by_ctx.get(rebuild_ctx, ())), None)
-        if one is None:
-            return False
-        one.rebuilt, one.rebuild = max(one.rebuilt or 0, tokens), where
-        return True
-
-    def rebuild_done(self, rebuild_ctx: bytes, ctx: bytes, tokens: int, where: Where) -> bool:
-        """`tool checkpoint rebuild done`."""
-        if rebuild_ctx not in self._rebuilds:
-            self.rebuild_needed(rebuild_ctx, ctx)
-        one = self._rebuilds.pop(rebuild_ctx, None)
-        if one is None:
-            return False
-        one.rebuilt, one.rebuild = tokens, where
-        return True
 
     # ---- ends ------------------------------------------------------------------------------------------------------
 

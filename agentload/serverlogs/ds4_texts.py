@@ -66,9 +66,9 @@ class Texts:
         if known:
             return Kind.UNKNOWN
         if (found := grammar.REBUILD_NEEDED.fullmatch(body)) is not None:
-            return self.used(number, used=book.rebuild_needed(found[2], found[3]))
+            return self.used(number, used=book.rebuilds.needed(found[2], found[3]))
         if (found := grammar.REBUILD_DONE.fullmatch(body)) is not None:
-            return self.used(number, used=book.rebuild_done(found[1], found[2], int(found[3]), where))
+            return self.used(number, used=book.rebuilds.done(found[1], found[2], int(found[3]), where))
         if self._caches(Proof(number, offset), body, at) or self._starts.server(body, Proof(number, offset)):
             return Kind.UNDERSTOOD
         return self._rare(number, offset, body, at)

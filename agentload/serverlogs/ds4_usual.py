@@ -7,6 +7,7 @@ line.
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final
 
 from agentload.core.packed import Packer
@@ -50,6 +51,7 @@ class UsualLines:
         self._texts = Texts(self._starts, self._doubts)
         self._careful = False  # a torn line, or model output that is being quoted, or a marker just before
         self._block: Block | None = None
+        self._one_by_one = False  # the next lines of the block are no runs
         self._first, self._base = 1, 0  # number and offset of the present block's first line
         self._next = 0  # line of the block up to which all was told
         self._steps_from = 0  # line of the block from which decode steps are not added up
@@ -104,7 +106,8 @@ class UsualLines:
         if at == 0:
             if len(block) < self._small:
                 return Skip(0, 0, 0, len(block))
-            self._block = Block(block, examples=self._walker.tally.wants_examples, few=self._few)
+            together = self._stamps is None and self._may_be_calm()
+            self._block = Block(block, examples=self._walker.tally.wants_examples, together=together, few=self._few)
             self._first, self._base = self._walker.lines + 1, self._walker.offset
             self._next = self._steps_from = 0
             self._steps_of = self._batches[-1]
@@ -113,12 +116,17 @@ class UsualLines:
         starts = looked_at.starts
         if at != starts[self._next]:  # lines were handed over one by one
             self._next = self._steps_from = int(starts.searchsorted(at))
+            self._one_by_one = True
         if self._careful or self._batches[-1] is not self._steps_of:
             self._add_steps(looked_at, self._next)
         if self._careful:
             return Skip(at, 0, 0, block.find(b"\n", at) + 1)
         first = self._next
-        until, after, known, unknown = self._usual(looked_at, block, first)
+        calm = self._is_calm(looked_at, block, first)
+        if looked_at.has_runs and (self._one_by_one or not calm):
+            looked_at.apart(first)
+        self._one_by_one = False
+        until, after, known, unknown = self._usual(looked_at, block, first, calm=calm)
         known += looked_at.step_lines(first, until)
         self._walker.tally.understood += known
         self._next = after
@@ -126,6 +134,18 @@ class UsualLines:
             self._add_steps(looked_at, until)
         foreign = looked_at.foreign(first, until)
         return Skip(int(starts[until]), until - first, foreign, int(starts[after]), known + unknown)
+
+    def _is_calm(self, block: Block, text: bytes, first: int) -> bool:
+        """Whether each line up to the next that is handed over, or a jump of the clock, tells of one request only."""
+        following = block.next_read(first)
+        if following is None or self._stamps is not None:
+            return False
+        line, begins = following
+        at = self._time(text[begins : begins + _STAMP], self._first + line)
+        return at is not None and self._may_be_calm()
+
+    def _may_be_calm(self) -> bool:
+        return self._clock.plain and not self._starts.present.book.may_move(self._clock.gap_line)
 
     def _add_steps(self, block: Block, after: int) -> None:
         """Add up the decode steps before a line."""
@@ -137,40 +157,51 @@ class UsualLines:
         self._steps_of = self._batches[-1]
 
     def _usual(  # noqa: C901, PLR0912, PLR0915  # a call for each line would take as long as the rest of it
-        self, block: Block, text: bytes, first: int
+        self, block: Block, text: bytes, first: int, *, calm: bool
     ) -> tuple[int, int, int, int]:
         """Take what was read from a line on, up to the next lines that are to be handed over.
+
+        Args:
+            block: what was read.
+            text: the block itself.
+            first: the line.
+            calm: `_is_calm`; then the clock hears of a stretch's first line and of its last.
 
         Returns:
             The first of those and the line after them; how many lines here were understood, and how many were not.
         """
         # Most lines of a busy log come here: what follows does without calls and look-ups where it can.
         first_line, base, slack_ns, step_ns = self._first, self._base, self._slack_ns, self._step_ns
-        book = self._starts.present.book
-        by_base, by_ctx, received = book.by_base, book.by_ctx, self._stamps is not None
+        book, received = self._starts.present.book, self._stamps is not None
+        by_base, by_ctx, clock = book.by_base, book.by_ctx, self._clock
         known = unknown = 0
-        again, at, clock = True, self._at, self._clock  # whether the time must be looked up
+        again, at = True, self._at  # whether the time must be looked up
         # Within half an hour stamps only go on: then the clock hears of the last one when somebody may ask.
         last_s, since_ns, told = _FAR_S, 0, -1
-        for event in block.events:
-            line, begins, kind, ctx_end, start, end, gen, tokens, of, took_ns, year_s, fresh = event
+        back, block.back = block.back, []
+        for event in chain(back, block.events):
+            line, begins, kind, ctx_end, start, end, gen, tokens, of, took_ns, year_s, opens, run = event
             if line < first:
                 if kind == BY_HAND and ctx_end > first:
-                    return first, ctx_end, known, unknown
+                    line = first
+                    break
                 continue
             if kind == BY_HAND:
                 break
-            if fresh or again or received:
-                step_s = year_s - last_s
-                if again or received or year_s < 0 or not 0 <= step_s < HALF_HOUR_S:
-                    if told >= 0 and at is not None:
-                        told = self._catch_up(text, told, at)
-                    at, again = self._time(text[begins : begins + _STAMP], first_line + line), False
-                    last_s = year_s if at is not None and not received and year_s >= 0 and clock.plain else _FAR_S
-                    since_ns = (at or 0) - last_s * SECOND_NS
-                else:
-                    at = since_ns + year_s * SECOND_NS
-                    last_s, told = year_s, begins
+            if calm and not again:
+                if opens:
+                    block.back, ctx_end = [event], line
+                    break
+                at = since_ns + year_s * SECOND_NS
+            elif again or received or year_s < 0 or not 0 <= year_s - last_s < HALF_HOUR_S:
+                if told >= 0 and at is not None:
+                    told = self._catch_up(text, told, at)
+                at, again = self._time(text[begins : begins + _STAMP], first_line + line), False
+                last_s = year_s if at is not None and not received and year_s >= 0 and clock.plain else _FAR_S
+                since_ns = (at or 0) - last_s * SECOND_NS
+            else:
+                at = since_ns + year_s * SECOND_NS
+                last_s, told = year_s, begins
             if at is not None:
                 begin = at - took_ns
                 if kind == _DECODE:
@@ -183,14 +214,21 @@ class UsualLines:
                             start == one.end_at
                             and gen - one.gen == tokens
                             and not one.gone
+                            and one.group is None
                             and anchor.most - slack_ns <= begin <= anchor.least + slack_ns
                             and (anchor.least < _NEVER_NS or one.begin.fits(begin - (one.done_ns or 0), step_ns))
+                            and (run is None or anchor.takes(run, since_ns, slack_ns))
                         ):
-                            anchor.most = max(anchor.most, begin)
-                            if begin < anchor.least:
-                                anchor.least, anchor.second = begin, anchor.least
-                            elif begin < anchor.second:
-                                anchor.second = begin
+                            if run is not None:
+                                number, line, begins, end, gen, _, took_ns, _, _, _, count = run
+                                block.taken.append(number)
+                                known += count - 1
+                            else:
+                                anchor.most = max(anchor.most, begin)
+                                if begin < anchor.least:
+                                    anchor.least, anchor.second = begin, anchor.least
+                                elif begin < anchor.second:
+                                    anchor.second = begin
                             one.gen, one.decode_ns, one.end_at = gen, took_ns, end
                             one.decoded = first_line + line, base + begins
                             known += 1
@@ -205,29 +243,42 @@ class UsualLines:
                             and tokens <= of == one.new
                             and one.done_ns is None
                             and not one.gone
+                            and one.group is None
                             and anchor.most - slack_ns <= begin <= anchor.least + slack_ns
+                            and (run is None or anchor.takes(run, since_ns, slack_ns))
                         ):
-                            anchor.most = max(anchor.most, begin)
-                            if begin < anchor.least:
-                                anchor.least, anchor.second = begin, anchor.least
-                            elif begin < anchor.second:
-                                anchor.second = begin
+                            if run is not None:
+                                number, line, begins, _, _, tokens, took_ns, _, _, _, count = run
+                                block.taken.append(number)
+                                known += count - 1
+                            else:
+                                anchor.most = max(anchor.most, begin)
+                                if begin < anchor.least:
+                                    anchor.least, anchor.second = begin, anchor.least
+                                elif begin < anchor.second:
+                                    anchor.second = begin
                             one.chunk, one.chunk_ns, one.chunked = tokens, took_ns, (first_line + line, base + begins)
                             known += 1
                             continue
+                if run is not None:
+                    self._one_by_one, ctx_end = True, line
+                    break
                 where = first_line + line, base + begins
                 if told >= 0:
                     told = self._catch_up(text, told, at)
                 if self._request_line(book, text[begins + _CTX : ctx_end], event, at, where):
-                    known, again = known + 1, True
+                    known, again = known + 1, not calm
                     continue
-            again = True
+            again = not calm
             unknown += 1
             if at is not None and (kind != _DECODE or tokens == end - start):
                 self._texts.used(first_line + line, used=False)
             self._walker.tally.add(Kind.UNKNOWN, first_line + line, base + begins, block.line(text, line))
         else:
             line = ctx_end = block.count
+        if calm and not again:
+            told, year_s = block.last_read(first, line)
+            at = since_ns + year_s * SECOND_NS
         if told >= 0 and at is not None:
             self._catch_up(text, told, at)
         return line, ctx_end, known, unknown
@@ -240,7 +291,7 @@ class UsualLines:
 
     def _request_line(self, book: Book, ctx: bytes, event: Event, at: int, where: Where) -> bool:
         """Give a line to the book; False when no request can use it."""
-        _, _, kind, _, start, end, gen, tokens, of, took_ns, _, _ = event
+        _, _, kind, _, start, end, gen, tokens, of, took_ns, *_ = event
         if kind == _DECODE:
             return tokens == end - start and book.decode(start, end, gen, took_ns, at, where, known=False)
         if kind == _CHUNK:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import IO, Final
 
 from agentload import plugins
 from agentload.core.ports import LogFormat, LogReader
@@ -11,6 +12,7 @@ from agentload.errors import UsageError
 from agentload.serverlogs.unknown import Reader as UnknownReader
 
 HEAD_BYTES: Final = 1 << 18  # of a log, looked at to detect its format
+_READ_BYTES: Final = 1 << 20  # at once: a pipe gives less
 FED_BYTES: Final = 1 << 21  # at once: what a reader does for a block, whatever is in it, costs 1 ms
 MOST_HEAD_BYTES: Final = 1 << 22  # kept while no line is of any format: a long preamble of another program
 
@@ -93,6 +95,11 @@ def read(chunks: Iterable[bytes], name: str | None = None, stamps: Sequence[int]
     while piece := b"".join(_take(pieces, FED_BYTES)):
         reader.feed(piece)
     return Read(reader.close(), looks)
+
+
+def blocks(file: IO[bytes]) -> Iterator[bytes]:
+    """Give what is left of a file, in pieces that suit `read`."""
+    return iter(partial(file.read, _READ_BYTES), b"")
 
 
 def _take(pieces: Iterator[bytes], wanted: int) -> Iterator[bytes]:

@@ -17,17 +17,19 @@ from agentload.core.clocks import moved
 from agentload.core.packed import pack
 from agentload.core.ports import LogReader
 from agentload.core.records import Boot, LogFacts, Timeline
+from agentload.serverlogs import llamacpp_columns as columns
 from agentload.serverlogs import llamacpp_grammar as grammar
 from agentload.serverlogs.lines import Kind, LineWalker, Skip
+from agentload.serverlogs.llamacpp_bulk import LEAST_BYTES, Block
 from agentload.serverlogs.llamacpp_server import ServerLines, Start
 
 _RESOLUTION_NS: Final = 1_000
-_UNDERSTOOD: Final = Kind.UNDERSTOOD  # to look up a member of an enum costs 0.1 us
-_HOT_PROMPT, _HOT_EVAL, _HOT_TOTAL, _HOT_RELEASE, _HOT_NOISE = (
-    grammar.HOT_PROMPT, grammar.HOT_EVAL, grammar.HOT_TOTAL, grammar.HOT_RELEASE, grammar.HOT_NOISE
+SMALL_BYTES: Final = 1 << 14  # a block that is smaller is read line by line: to look at it takes 0.5 ms
+_PREFIX_BYTES: Final = 24  # none is longer
+_DEBUG_ENTRY: Final = b"\n"  # what ends it: no line, but the next one with a prefix
+_PROMPT, _EVAL, _TOTAL, _RELEASE, _CACHED, _NEW, _LAUNCH = (
+    columns.PROMPT, columns.EVAL, columns.TOTAL, columns.RELEASE, columns.CACHED, columns.NEW, columns.LAUNCH
 )  # fmt: skip
-_LOOKED_BACK: Final = 64  # lines
-_TORN_BYTES: Final = 24  # no prefix alone is longer
 
 
 @dataclass(slots=True)
@@ -56,12 +58,15 @@ class _Context:
 class Reader(ServerLines):
     """A `core.ports.LogReader` for one log."""
 
-    def __init__(self, stamps: Sequence[int] | None = None) -> None:
+    def __init__(self, stamps: Sequence[int] | None = None, small: int = SMALL_BYTES) -> None:
+        """`stamps[i]`: receive time (Unix ns) of line i. Pieces of fewer than `small` bytes are read line by line."""
         super().__init__(stamps)
-        # With stamps each line tells of the clock, so none is counted in bulk.
+        # With stamps each line tells of the clock, so none is read in bulk.
         self._walker = LineWalker(self._take, self._bulk if stamps is None else None, self._mark)
-        self._dense = 0  # blocks in which it is not worth to look for noise
-        self._skipped = 0  # bytes of noise in the present block
+        self._small = max(small, LEAST_BYTES)
+        self._block: Block | None = None
+        self._first, self._base = 1, 0  # number and offset of the present block's first line
+        self._next = 0  # line of the block up to which all was told
         self._torn: tuple[int, int, bytes] | None = None  # a prefix whose text another write cut off
         self._timings: _Timings | None = None
         self._tag = b""
@@ -141,43 +146,103 @@ class Reader(ServerLines):
     # ---- lines -----------------------------------------------------------------------------------------------------
 
     def _bulk(self, block: bytes, at: int) -> Skip:
-        """Count noise as one stretch; in a log of another kind look for it in one block of sixteen only."""
+        """Take what is usual from a place in a block on, up to what is to be handed over."""
+        plain = self._start.prefixed is True and not self._tag  # else lines may mean something else
         if at == 0:
-            self._skipped = 0
-            self._dense = max(self._dense - 1, 0)
-        if self._dense or self._start.prefixed is not True or self._torn is not None or self._tag:
-            return Skip(at, 0, 0, len(block) if self._dense else block.find(b"\n", at) + 1)
-        found = None if self._neighbours.waiting else grammar.NOISE_LINES.match(block, at)
-        end = at if found is None else found.end()
-        if end > at:
-            self._skipped += end - at
-            self._early = None
-            self._end_timings()
-            self._last_of(block, at, end)
-        until = block.find(b"\n", end) + 1 or end
-        if end < len(block) and until > len(block) // 16 and 4 * self._skipped < until:
-            self._dense, until = 16, len(block)
-        return Skip(end, block.count(b"\n", at, end), 0, until)
+            if len(block) < self._small:
+                return Skip(0, 0, 0, len(block))
+            self._block = Block(block, debug=plain and self._entry == _DEBUG_ENTRY and self._torn is None)
+            self._first, self._base, self._next = self._walker.lines + 1, self._walker.offset, 0
+        if not plain:
+            return Skip(at, 0, 0, block.find(b"\n", at + self._small) + 1 or len(block))
+        if self._torn is not None or self._early or self._timings is not None or self._neighbours.waiting:
+            return Skip(at, 0, 0, block.find(b"\n", at) + 1)
+        looked_at = self._block
+        assert looked_at is not None  # the walker asks about each block from its beginning on
+        starts, first = looked_at.starts, self._next
+        if at != starts[first]:  # lines were handed over one by one
+            first = int(starts.searchsorted(at))
+        until, after = looked_at.stretch(first)
+        self._next = after
+        if until == first:
+            return Skip(at, 0, 0, int(starts[after]))
+        known, unknown, exact = self._usual(looked_at, block, first, until)
+        self._walker.tally.understood += known
+        head, normal = looked_at.last(first, until)
+        if normal != exact:
+            self._stand_at(block, int(starts[normal]))
+        if head >= 0:
+            self._entry = _DEBUG_ENTRY if head != normal else None
+        return Skip(int(starts[until]), until - first, 0, int(starts[after]), known + unknown)
 
-    def _last_of(self, block: bytes, at: int, end: int) -> None:
-        """Keep what the last lines of a stretch of noise would have left behind."""
-        self._entry = None
-        for _ in range(_LOOKED_BACK):
-            at_line = block.rfind(b"\n", at, end - 1) + 1 or at
-            prefix = grammar.PREFIX.match(block, at_line)
-            if prefix is not None and prefix[5] != grammar.DEBUG_LEVEL:
-                self._stamped = prefix
-                return
-            self._entry = b"\n"  # a debug entry, or what it goes on with
-            if at_line == at:
-                return
-            end = at_line
+    def _stand_at(self, block: bytes, begins: int) -> None:
+        """Let a line of a block be the last one with a time."""
+        self._stamped = grammar.PREFIX.match(block[begins : begins + _PREFIX_BYTES])
+
+    def _usual(  # noqa: C901, PLR0912, PLR0915  # a call for each line would take as long as the rest of it
+        self, block: Block, text: bytes, first: int, until: int
+    ) -> tuple[int, int, int]:
+        """Take what lines [first, until) of a block say.
+
+        Returns:
+            How many were understood, how many were not, and the last one that was read line by line, or -1.
+        """
+        # Most lines of a busy log come here: what follows does without calls and look-ups where it can.
+        first_line, base, requests = self._first, self._base, self._start.requests
+        tasks, known, unknown, exact = requests.open, 0, 0, -1
+        understood = Kind.UNDERSTOOD  # to look up a member of an enum costs 0.1 us
+        for line, begins, kind, slot, number, at_us, hundredths, tokens in block.events(first, until):
+            task = tasks.get(number)
+            # A line of an open request that has not been told it yet.
+            if task is not None and task.slot == slot:
+                if kind == _CACHED:
+                    if task.first_cached is None:
+                        task.first_cached, task.cached_line = tokens, (first_line + line, base + begins)
+                    known += 1
+                    continue
+                if kind == _NEW and task.prompt_line is None:
+                    task.t_prompt, task.task_tokens = at_us * 1000, tokens
+                    task.prompt_line = first_line + line, base + begins
+                    known += 1
+                    continue
+                if kind == _EVAL and task.decode_line is None:
+                    task.decode_ms, task.decoded_tokens = hundredths / 100, tokens
+                    task.t_eval, task.decode_line = at_us * 1000, (first_line + line, base + begins)
+                    known += 1
+                    continue
+                if kind == _PROMPT and task.prefill_line is None:
+                    task.prefill_ms, task.new_tokens = hundredths / 100, tokens
+                    task.prefill_line = first_line + line, base + begins
+                    known += 1
+                    continue
+                if kind == _TOTAL and task.total_line is None:
+                    task.total, task.total_line = (hundredths / 100, tokens), (first_line + line, base + begins)
+                    known += 1
+                    continue
+                if kind == _RELEASE and task.end_line is None:
+                    task.n_tokens, task.truncated = tokens, hundredths == 1
+                    task.t_end, task.end_line = at_us * 1000, (first_line + line, base + begins)
+                    requests.release(task)
+                    known += 1
+                    continue
+            where, said = (first_line + line, base + begins), None
+            if kind == _LAUNCH:
+                said = requests.launch(slot, number, at_us * 1000, where, child=False)
+                if said is understood:
+                    known += 1
+                    continue
+            _, normal = block.last(first, line)
+            if normal not in (-1, exact):
+                self._stand_at(text, int(block.starts[normal]))
+            said, exact = said or self._line(*where, block.line(text, line)), line
+            if said is understood:
+                known += 1
+            else:
+                unknown += 1
+                self._walker.tally.add(said, *where, block.line(text, line))
+        return known, unknown, exact
 
     def _take(self, number: int, offset: int, raw: bytes) -> Kind | None:
-        if self._stamps is None and self._start.prefixed and not self._tag and self._torn is None:
-            hot = grammar.HOT.fullmatch(raw)
-            if hot is not None:
-                return self._hot(number, offset, hot)
         if b"\x1b" in raw:
             raw = grammar.COLOUR.sub(b"", raw)
         if raw.startswith(b"[") and (tagged := grammar.TAG.match(raw)) is not None:
@@ -194,50 +259,10 @@ class Reader(ServerLines):
                 self._walker.tally.add(joined, *head)
                 return joined
             self._walker.tally.add(Kind.UNKNOWN, *head)
-        if len(raw) < _TORN_BYTES and grammar.TORN_PREFIX.fullmatch(raw):
+        if len(raw) < _PREFIX_BYTES and grammar.TORN_PREFIX.fullmatch(raw):
             self._torn = (number, offset, raw)
             return None
         return self._line(number, offset, raw)
-
-    def _hot(self, number: int, offset: int, found: re.Match[bytes]) -> Kind:
-        """Take a line that most logs are full of."""
-        index = found.lastindex or 0
-        self._early = self._entry = None
-        if self._timings is not None:
-            self._end_timings()
-        self._stamped = found
-        if self._neighbours.waiting:
-            self._neighbours.line(grammar.stamp_ns(found))
-        if index == _HOT_NOISE:
-            return Kind.IGNORED
-        requests = self._start.requests
-        slot, name = found.group(5, 6)
-        task = requests.by_text.get(name)
-        if task is None or task.slot_text != slot:
-            return self._other_hot(number, offset, found)
-        # A line of an open request that has not been told it yet.
-        if index == _HOT_EVAL and task.decode_line is None:
-            task.decode_ms, task.decoded_tokens = float(found[10]), int(found[11])
-            task.t_eval, task.decode_line = grammar.stamp_ns(found), (number, offset)
-        elif index == _HOT_PROMPT and task.prefill_line is None:
-            task.prefill_ms, task.new_tokens, task.prefill_line = float(found[8]), int(found[9]), (number, offset)
-        elif index == _HOT_TOTAL and task.total_line is None:
-            task.total, task.total_line = (float(found[12]), int(found[13])), (number, offset)
-        elif index == _HOT_RELEASE and task.end_line is None:
-            self._number = number
-            task.n_tokens, task.truncated = int(found[14]), found[15] == b"1"
-            task.t_end, task.end_line = grammar.stamp_ns(found), (number, offset)
-            requests.release(task)
-        else:
-            return self._other_hot(number, offset, found)
-        return _UNDERSTOOD
-
-    def _other_hot(self, number: int, offset: int, found: re.Match[bytes]) -> Kind:
-        self._number, self._offset, self._prefix = number, offset, found
-        slot, task, at = int(found[5]), int(found[6]), grammar.stamp_ns(found)
-        if found.lastindex == grammar.HOT_LAUNCH:
-            return self._start.requests.launch(slot, task, at, (number, offset), child=found[7] == b"1")
-        return self._slot(slot, task, found[0][found.end(6) - found.start() :].lstrip(b" |"), b"I")
 
     def _line(self, number: int, offset: int, raw: bytes) -> Kind:
         self._number, self._offset = number, offset
@@ -247,7 +272,7 @@ class Reader(ServerLines):
         self._entry = None
         self._end_timings()
         if prefix[5] == grammar.DEBUG_LEVEL:  # it may hold prompts and answers, line by line: up to the next prefix
-            self._entry = b"\n"
+            self._entry = _DEBUG_ENTRY
             return Kind.IGNORED
         body = raw[prefix.end() :]
         if self._start.prefixed is False and not grammar.opens(body):  # a log is written with or without, not both

@@ -46,7 +46,7 @@ TIMINGS_HEAD: Final = re.compile(rb"slot +print_timing: id +(\d{1,12}) \| task (
 TIMINGS_WORDS: Final = frozenset(("prompt", "eval", "total", "draft"))
 SHIFTED: Final = re.compile(rb"(?:slot context shift|input truncated), .*")
 
-_SLOT_NOISE: Final = (
+SLOT_NOISE: Final = re.compile(
     rb"selected slot by .*|- (?:skipping|checking)\b.*|saving idle slot to prompt cache|clearing (?:idle )?slot.*"
     rb"|init sampler, took .*|sampler (?:chain|params): .*|new slot,? n_ctx(?:_slot)? = \d+|graphs reused = +\d+"
     rb"|prompt (?:processing(?: done| progress)?|done), n_(?:tokens|past) = .*|n_(?:gen|decoded) = +\d+, tg = .*"
@@ -55,7 +55,6 @@ _SLOT_NOISE: Final = (
     rb"|(?:created|restored|erased \w+|erasing \w+) context checkpoint.*|Checking checkpoint with .*"
     rb"|no cached prompt|trying to reuse chunks .*|reusing chunk .*|stopped by .*|prompt token.*"
 )
-SLOT_NOISE: Final = re.compile(_SLOT_NOISE)
 
 # ---- everything else: texts of OTHER and LIBRARY lines -------------------------------------------------------------
 
@@ -112,7 +111,7 @@ LIBRARY_SETTING: Final = re.compile(
 KV_CACHE: Final = re.compile(rb"size = .* K \((\w+)\): .* V \((\w+)\): .*")
 FLASH_ATTENTION: Final = re.compile(rb"Flash Attention (?:was )?(?:set to )?(enabled|disabled).*")
 
-_OTHER_NOISE: Final = (
+OTHER_NOISE: Final = re.compile(
     rb"all slots are idle|conv_id=.*|chat format: .*|Chat format: .*|updating prompt cache|prompt cache update took .*"
     rb"|- .*"
     rb"|saving prompt .*|device_info:|using \d+ threads for HTTP server|security: .*|loading model"
@@ -126,7 +125,6 @@ _OTHER_NOISE: Final = (
     rb"|HTTP server is listening, .*|proxying request .*|reasoning-budget: .*|statistics .*"
     rb"|prompt is already in the cache, skipping|cors .*|CORS .*|start .*|main loop.*"
 )
-OTHER_NOISE: Final = re.compile(_OTHER_NOISE)
 LIBRARY_HEAD: Final = re.compile(
     rb"(?:llama|ggml|gguf|common|clip|mtmd|load|print|sched|graph|resolve|set|init|build|create|warmup|done)\w*"
 )
@@ -141,30 +139,6 @@ BARE_NOISE: Final = re.compile(
     rb"system info: n_threads = .*|system_info: n_threads = .*|request: [A-Z]+ /.*|reasoning-budget: .*|statistics .*"
 )
 CHAT_TEMPLATE: Final = re.compile(rb"chat template, chat_template: .*")
-
-# ---- the lines that most logs are full of, in one go ---------------------------------------------------------------
-
-_HOT_NUMBER: Final = rb" *(\d{1,10}\.\d\d) ms / +(\d{1,12}) tokens"
-# Groups: 1-4 stamp, 5 slot, 6 task; the last one that took part says which line it is.
-HOT: Final = re.compile(
-    rb"(\d{1,7})\.([0-5]\d)\.(\d{3})\.(\d{3}) [A-CE-Z] slot +[^ |]+: id +(\d{1,12}) \| task (-?\d{1,12}) \| +(?:"
-    rb"processing task, is_child = ([01])"
-    rb"|prompt eval time =" + _HOT_NUMBER + _RATES
-    + rb"|eval time =" + _HOT_NUMBER + _RATES
-    + rb"|total time =" + _HOT_NUMBER
-    + rb"|stop processing: n_(?:tokens|past) = (\d{1,12}), truncated = ([01])"
-    + rb"|(" + _SLOT_NOISE + rb"))", re.DOTALL
-)  # fmt: skip
-HOT_LAUNCH, HOT_PROMPT, HOT_EVAL, HOT_TOTAL, HOT_RELEASE, HOT_NOISE = 7, 9, 11, 13, 15, 16
-
-# Consecutive lines that carry nothing, in a log with prefixes. A debug entry may hold prompts and answers, over many
-# lines: up to the next prefix, or what `Reader` looks for in spite of it. Only single characters are repeated
-# possessively: Python before 3.11.5 gets it wrong for groups.
-NOISE_LINES: Final = re.compile(
-    rb"(?:" + _STAMP + rb"(?:D [^\n]*+\n(?:(?![\d\0\x1b\[]|warn: |LLAMA_)[^\n]*+\n)*"
-    rb"|[A-CE-Z] (?:slot +[^ |\n]++: id +\d{1,12}+ \| task -?\d{1,12}+ \| ++(?:" + _SLOT_NOISE + rb")|"
-    + _PARTS + rb"(?:" + _OTHER_NOISE + rb"))\n))*"
-)  # fmt: skip
 
 
 def stamp_ns(prefix: re.Match[bytes]) -> int:

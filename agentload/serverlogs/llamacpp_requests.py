@@ -44,8 +44,7 @@ class Requests:
         """`done` takes each request at its end; its key is the start, and in it the order of release."""
         self._boot = boot
         self._say = say
-        self._open: dict[int, Task] = {}
-        self.by_text: dict[bytes, Task] = {}  # the same, by task number as lines have it
+        self.open: dict[int, Task] = {}
         self._released: dict[int, Task] = {}  # by slot: without timings, which may follow
         self._seen = _Numbers()
         self._launched = 0
@@ -61,7 +60,7 @@ class Requests:
 
     def open_requests(self) -> int:
         """How many were launched and not released."""
-        return len(self._open)
+        return len(self.open)
 
     def match(self, text: bytes) -> tuple[str, re.Match[bytes]] | None:
         """Whether a line is about a request's course: its first word and what it says, for `take`."""
@@ -90,13 +89,13 @@ class Requests:
 
     def cancel(self, number: int, where: Where) -> None:
         """The client of task `number` has gone; it may have got no slot yet, or be done."""
-        task = self._open.get(number)
+        task = self.open.get(number)
         if task is not None and task.cancel_line is None:
             task.cancel_line = where
 
     def refuse(self, number: int, where: Where) -> None:
         """The server answers task `number` with an error."""
-        task = self._open.get(number)
+        task = self.open.get(number)
         if task is not None:
             task.refuse_line = where
 
@@ -104,11 +103,11 @@ class Requests:
         """The start is over, or its log: what is open stays without an end."""
         for task in list(self._released.values()):
             self._close(task)
-        for task in list(self._open.values()):
+        for task in list(self.open.values()):
             self._end(task)
             self._close(task)
         self._released.clear()
-        self._open.clear()
+        self.open.clear()
 
     def launch(self, slot: int, number: int, at: int | None, where: Where, *, child: bool) -> Kind:
         """Task `number` gets `slot`; a `child` copies another task's prompt."""
@@ -124,7 +123,7 @@ class Requests:
         waiting = self._released.pop(slot, None)
         if waiting is not None:
             self._close(waiting)
-        for other in [task for task in self._open.values() if task.slot == slot]:
+        for other in [task for task in self.open.values() if task.slot == slot]:
             self._say(
                 "slot-taken-twice",
                 where[0],
@@ -138,13 +137,12 @@ class Requests:
 
     def _new(self, slot: int, number: int, launched: Where | None, at: int | None) -> Task:
         self._launched += 1
-        task = self._open[number] = Task(slot, number, self._launched, launched, at)
-        self.by_text[b"%d" % number] = task
+        task = self.open[number] = Task(slot, number, self._launched, launched, at)
         return task
 
     def find(self, slot: int, number: int, where: Where) -> Task | None:
         """Return the task, open or waiting for its timings; of a log cut at the front it need not be launched there."""
-        task = self._open.get(number)
+        task = self.open.get(number)
         if task is None:
             task = self._released.get(slot)
             if task is not None and task.number == number:
@@ -182,7 +180,7 @@ class Requests:
         self._released[task.slot] = task
 
     def _end(self, task: Task) -> None:
-        del self._open[task.number], self.by_text[b"%d" % task.number]
+        del self.open[task.number]
         self._ended += 1
         task.order = self._ended
 

@@ -62,7 +62,6 @@ class Task:
 
     def __init__(self, slot: int, number: int, order: int, launch_line: Where | None, t_slot: int | None) -> None:
         self.slot = slot
-        self.slot_text = b"%d" % slot
         self.number = number
         self.order = order
         self.launch_line = launch_line

@@ -1,4 +1,4 @@
-"""What is counted in bulk is counted as it would be line by line, whatever stands in it and wherever bytes are cut."""
+"""What is read of a ds4 log in bulk is what is read line by line, whatever stands in it and wherever bytes are cut."""
 
 import pytest
 from hypothesis import given, settings
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from agentload.core import markers
 from agentload.core.records import LogFacts
-from agentload.serverlogs import ds4, llamacpp
+from agentload.serverlogs import ds4
 
 MARKER = markers.render("begin", "s1", "r1", "a", 1_790_000_000_000_000_000).decode()
 AT = "0914 12:00:00 "
@@ -34,42 +34,8 @@ DS4_PLAIN = [
     "agentload: segment ", "ds4: CUDA using managed KV cache for ctx=4096 bytes=1",
 ]  # fmt: skip
 
-WHO = "id  1 | task 7 | "
-RATES = "(    6.67 ms per token,   150.00 tokens per second)"
-LLAMA_RARE = [
-    "0.00.000.100 I srv          init: initializing ...",
-    f"0.01.000.000 I slot launch_slot_: {WHO}processing task, is_child = 0",
-    f"0.01.000.000 I slot launch_slot_: {WHO}processing task",
-    f"0.02.000.000 I slot print_timing: {WHO}prompt eval time =     600.00 ms /    90 tokens {RATES}",
-    f"0.02.000.100 I slot print_timing: {WHO}       eval time =     300.00 ms /    11 tokens {RATES}",
-    f"0.02.000.120 I slot print_timing: {WHO}      total time =     900.00 ms /   101 tokens",
-    f"0.02.000.000 I slot print_timing: {WHO}",
-    f"       eval time =     300.00 ms /    11 tokens {RATES}",
-    f"0.02.000.200 I slot      release: {WHO}stop processing: n_tokens = 150, truncated = 0",
-    f"0.01.500.000 I slot   operator(): {WHO}cached n_tokens = 50, memory_seq_rm [50, end)",
-    "0.01.500.000 W srv          stop: cancel task, id_task = 7",
-    "0.01.500.000 E srv  update_slots: failed to decode the batch",
-    "warn: LLAMA_ARG_BATCH environment variable is set, but will be overwritten by command line argument -b",
-    "0.01.700.000 ",
-    f"I slot      release: {WHO}stop processing: n_tokens = 150, truncated = 0",
-    "[53409] 0.01.000.000 I srv          init: initializing ...",
-    MARKER,
-]
-LLAMA_PLAIN = [
-    "0.01.100.000 I srv  update_slots: all slots are idle",
-    f"0.01.200.000 I slot print_timing: {WHO}prompt processing, n_tokens =    768, progress = 0.63, t = 4.70 s",
-    f"0.01.300.000 I slot print_timing: {WHO}   graphs reused =         61",
-    "0.01.400.000 D srv  operator(): prompt: 'please",
-    "0.01.400.000 D que  post: new task, id = 1",
-    "go on", "", "\r", "1. a list", "\ttop_k = 40, top_p = 0.950", "\0hole",
-    "\x1b[0m0.01.100.000 I srv  update_slots: all slots are idle",
-    "0.01.600.000 I nobody knows this",
-    "0.01.100.000 I srv  update_slots: all slots are idle\r",
-    "srv  init: model loaded",
-]  # fmt: skip
 
-
-def read(reader: ds4.Reader | llamacpp.Reader, data: bytes, cuts: list[int], *, bulk: bool) -> LogFacts:
+def read(reader: ds4.Reader, data: bytes, cuts: list[int], *, bulk: bool) -> LogFacts:
     if not bulk:
         reader._walker._bulk = None
     for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
@@ -188,11 +154,3 @@ def test_the_story_is_understood() -> None:
     ] * 4  # fmt: skip
     assert sum(one.steps for one in found.decode_batches) == 8
     assert found.doubts == ()
-
-
-@settings(max_examples=400, deadline=None)
-@given(lines=mixed(LLAMA_RARE, LLAMA_PLAIN), data=st.data())
-def test_a_llamacpp_log_in_bulk_is_the_same(lines: list[str], data: st.DataObject) -> None:
-    whole = "".join(line + "\n" for line in [LLAMA_RARE[0], *lines]).encode()
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=3)))
-    assert read(llamacpp.Reader(), whole, cuts, bulk=True) == read(llamacpp.Reader(), whole, [], bulk=False)
