@@ -349,9 +349,7 @@ COMPARISON: Final = Table(
         _text("outcome", "what may be said", values=_OUTCOMES),
         _text("published_outcome", "by the published rule, ranges apart or not", values=_OUTCOMES),
         _real("ratio", "ratio", "first_pooled / second_pooled", "one is missing or not above 0"),
-        _real(
-            "lead", "ratio", "how far the greater pooled value is above the other", f"{_NO_CLAIM}, or by ranks"
-        ),
+        _real("lead", "ratio", "how far the greater pooled value is above the other", f"{_NO_CLAIM}, or by ranks"),
         _text("greater", "the variant with the greater values", _NO_CLAIM),
         _text("better", "the variant that is better", f"{_NO_CLAIM}, or the metric has no better side"),
         _real("gap", "of the metric", "between the ranges; below 0: by how much they overlap", _FEW),
@@ -360,16 +358,12 @@ COMPARISON: Final = Table(
         _real("needed_separation", "ratio", "what a claim needs at these counts", _FEW),
         _real("rank_p", "ratio", "exact two-sided p of the rank sum", "ranges are apart, or under 6 runs on a side"),
         _real("false_claims", "ratio", "how often equals are called distinguished at these counts", _FEW),
-        _real(
-            "order_effect", "of the metric", "what running first in a block is worth", "it was never reversed"
-        ),
+        _real("order_effect", "of the metric", "what running first in a block is worth", "it was never reversed"),
         _real("drift", "of the metric", "a straight line over the order, from the first run to the last", _FEW),
         _real("permutation_p", "ratio", "exact p of swapping labels within blocks", "fewer than 6 whole blocks"),
         _text("grade", "what the ratio rests on", values=("confirmed", "estimate", "judgement", "hypothesis")),
         _text("prospect", "what more restarts can do"),
-        _number(
-            "more_restarts", "restarts a side that a verdict needs", "no number is likely to give one"
-        ),
+        _number("more_restarts", "restarts a side that a verdict needs", "no number is likely to give one"),
     ),
 )
 

@@ -56,15 +56,14 @@ class Anchor:
         self.most = max(self.most, at)
 
     def takes(self, run: Run, since_ns: int, slack_ns: int) -> bool:
-        """Add all lines of a run, whose times count from `since_ns`; False when they are too far apart."""
-        least, second, most = since_ns + run[7], since_ns + run[8], since_ns + run[9]
+        """Add all lines of a run, whose times count from `since_ns`; False when they are too far apart.
+
+        Runs are of logs without receive stamps, where nobody asks for the second least.
+        """
+        least, most = since_ns + run[7], since_ns + run[8]
         if not self.most - slack_ns <= least <= most <= self.least + slack_ns or most - least > slack_ns:
             return False
-        if least < self.least:
-            self.least, self.second = least, min(self.least, second)
-        else:
-            self.second = min(self.second, least)
-        self.most = max(self.most, most)
+        self.least, self.most = min(self.least, least), max(self.most, most)
         return True
 
     def move(self, by: int) -> None:

@@ -14,12 +14,11 @@ from agentload.serverlogs import ds4_columns as columns
 from agentload.serverlogs.ds4_clock import HALF_HOUR_S, SECOND_NS
 from agentload.serverlogs.words import Flags, Ints, Words
 
-_MOST: Final = 1 << 62
 _TEXT: Final = (0, 8, 16)  # where the words of a span begin; it has no more than 29 bytes, the last 8 are looked at too
 
-# Of a run: its number, its last line, where that begins, its end, gen, tokens and took_ns; the least, second least and
-# greatest of `stamp - took_ns` of all lines, in ns from the year's beginning; how many lines there are.
-Run = tuple[int, int, int, int, int, int, int, int, int, int, int]
+# Of a run: its number; its last line, where that begins, its end, gen, tokens and took_ns; of its lines the least and
+# greatest `stamp - took_ns`, in ns from the year's beginning; how many there are.
+Run = tuple[int, int, int, int, int, int, int, int, int, int]
 
 
 class Runs(NamedTuple):
@@ -70,9 +69,6 @@ def find(at: Words, found: columns.Columns, lines: Ints, begins: Ints, stretch: 
     inside = order[inside]
     begun = found.year_s[inside] * SECOND_NS - found.took_ns[inside]
     least, most = np.minimum.reduceat(begun, heads), np.maximum.reduceat(begun, heads)
-    lowest = np.flatnonzero(begun == least[number])
-    rest = begun.copy()
-    rest[lowest[np.diff(number[lowest], prepend=-1) != 0]] = _MOST
     last = inside[heads + count - 1]
     by_line = np.argsort(inside[heads])
     renamed = np.empty(len(heads), np.int64)
@@ -81,7 +77,7 @@ def find(at: Words, found: columns.Columns, lines: Ints, begins: Ints, stretch: 
     of[inside] = renamed[number]
     rows = [np.arange(len(heads))]
     rows += [column[last][by_line] for column in (lines, begins, found.end, found.gen, found.first, found.took_ns)]
-    rows += [column[by_line] for column in (least, np.minimum.reduceat(rest, heads), most, count)]
+    rows += [column[by_line] for column in (least, most, count)]
     return Runs(inside[heads][by_line], of, list(zip(*(row.tolist() for row in rows), strict=True)))
 
 

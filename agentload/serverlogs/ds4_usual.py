@@ -122,10 +122,12 @@ class UsualLines:
         if self._careful:
             return Skip(at, 0, 0, block.find(b"\n", at) + 1)
         first = self._next
-        calm = self._is_calm(looked_at, block, first)
-        if looked_at.has_runs and (self._one_by_one or not calm):
-            looked_at.apart(first)
-        self._one_by_one = False
+        following = looked_at.next_read(first)
+        calm = following is not None and self._is_calm(block, *following)
+        if following is not None:
+            if looked_at.has_runs and (self._one_by_one or not calm):
+                looked_at.apart(first)
+            self._one_by_one = False
         until, after, known, unknown = self._usual(looked_at, block, first, calm=calm)
         known += looked_at.step_lines(first, until)
         self._walker.tally.understood += known
@@ -135,12 +137,10 @@ class UsualLines:
         foreign = looked_at.foreign(first, until)
         return Skip(int(starts[until]), until - first, foreign, int(starts[after]), known + unknown)
 
-    def _is_calm(self, block: Block, text: bytes, first: int) -> bool:
-        """Whether each line up to the next that is handed over, or a jump of the clock, tells of one request only."""
-        following = block.next_read(first)
-        if following is None or self._stamps is not None:
+    def _is_calm(self, text: bytes, line: int, begins: int) -> bool:
+        """Whether each line from there on, up to one handed over or a jump of the clock, tells of one request only."""
+        if self._stamps is not None:
             return False
-        line, begins = following
         at = self._time(text[begins : begins + _STAMP], self._first + line)
         return at is not None and self._may_be_calm()
 
@@ -220,7 +220,7 @@ class UsualLines:
                             and (run is None or anchor.takes(run, since_ns, slack_ns))
                         ):
                             if run is not None:
-                                number, line, begins, end, gen, _, took_ns, _, _, _, count = run
+                                number, line, begins, end, gen, _, took_ns, _, _, count = run
                                 block.taken.append(number)
                                 known += count - 1
                             else:
@@ -248,7 +248,7 @@ class UsualLines:
                             and (run is None or anchor.takes(run, since_ns, slack_ns))
                         ):
                             if run is not None:
-                                number, line, begins, _, _, tokens, took_ns, _, _, _, count = run
+                                number, line, begins, _, _, tokens, took_ns, _, _, count = run
                                 block.taken.append(number)
                                 known += count - 1
                             else:

@@ -19,7 +19,7 @@ from agentload.report import terminal
 from agentload.twin import truth
 from agentload.twin.events import Request
 from tests.run.chat_model import FINAL, ChatModel
-from tests.run.runs import Made, make
+from tests.run.runs import LeapingClock, Made, make
 from tests.twin.worlds import only
 
 MS = 1_000_000
@@ -198,12 +198,14 @@ async def test_requests_that_fail_are_named_with_their_segment_and_later_segment
 async def test_a_request_that_hangs_is_cut_off_at_the_wall_time_and_the_run_is_not_whole(
     cache_dir: Path, tmp_path: Path
 ) -> None:
-    async with ChatModel(script=(FINAL,), hang_at=1) as model:
-        server = {"kind": "endpoint", "base_url": model.url}
-        limits = {"wall_s": 1.0}
-        made = await make(
-            tmp_path, cache_dir, fixed(server, limits=limits, fixed={"concurrency": [1], "output_tokens": 8})
+    clock = LeapingClock()
+    async with ChatModel(script=(FINAL,), hang_at=1, on_hang=lambda: clock.leap(1000.0)) as model:
+        fields = fixed(
+            {"kind": "endpoint", "base_url": model.url},
+            limits={"wall_s": 1000.0},
+            fixed={"concurrency": [1], "output_tokens": 8},
         )
+        made = await make(tmp_path, cache_dir, fields, clock=clock)
     manifest = made.run.read_manifest()
     assert manifest.status == "partial"
     assert manifest.why is not None

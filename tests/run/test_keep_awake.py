@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from agentload.run.keep_awake import kept_awake
+from tests.processes import gone, still_there
 from tests.run.runs import ROOT
 
 
@@ -100,9 +101,4 @@ def test_a_kill_of_ours_lets_the_system_go(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "True\n")
     pid, _ = given(tmp_path)
-    try:
-        process = psutil.Process(pid)
-    except psutil.NoSuchProcess:
-        return
-    process.wait(30)  # its cat reads the end of the pipe
-    assert process.pid != os.getpid()
+    assert gone(*still_there([pid]))  # its cat reads the end of the pipe

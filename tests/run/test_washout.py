@@ -15,6 +15,7 @@ import pytest
 
 from agentload.artifacts.rundir import EventLog
 from agentload.run.washout import Washout, left_over
+from tests.processes import WAIT_S
 
 pytestmark = pytest.mark.anyio
 SECOND = 1_000_000_000
@@ -144,8 +145,8 @@ async def test_the_server_of_a_killed_agentload_is_ended_when_nobody_else_does(t
     bench = Bench(0)
     with server(deaf=deaf) as process:
         run = run_with(tmp_path / "03-A", ("server_started", process.pid, started_ns(process)))
-        await bench.washout.old_process(run, 0.2)
-        assert process.wait(30) == (-signal.SIGKILL if deaf else -signal.SIGTERM)
+        await bench.washout.old_process(run, 0.2 if deaf else WAIT_S)
+        assert process.wait(WAIT_S) == (-signal.SIGKILL if deaf else -signal.SIGTERM)
     assert bench.waits == [(20.0, f"the old server (pid {process.pid}) to end")]
     assert bench.said[0] == (f"the server of 03-A (pid {process.pid}) still runs, and nobody ends it: it is ended now")
     assert len(bench.said) == 1 + deaf

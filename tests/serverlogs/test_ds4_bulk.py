@@ -100,50 +100,123 @@ def test_a_ds4_log_in_bulk_is_the_same(foreign: int, lines: list[str], data: st.
     assert read(ds4.Reader(small=0), whole, cuts, bulk=True) == read(ds4.Reader(), whole, [], bulk=False)
 
 
-def story(rounds: int) -> list[str]:
-    """Return the lines of rounds of two requests at once, among decode steps and other programs' lines."""
+def story(rounds: int, scale: int = 1) -> list[str]:
+    """Return the lines of rounds of two requests at once, among decode steps and other programs' lines.
+
+    With a `scale` of a thousand more than half an hour lies between many of them.
+    """
     lines = []
     for number in range(rounds):
         for second, ctx, base, flags in ((0, "0..90:90", 90, " TOOLS"), (1, "10..110:100", 110, " TOOLS THINKING")):
             new, start = int(ctx.rpartition(":")[2]), 20 * number + second
             rate = "chunk=9.70 t/s avg=9.70 t/s"
+            said = f"decoding {rate}"
             texts = [
                 (0, f"chat ctx={ctx}{flags} prompt start"),
-                *((2 * k, f"chat ctx={ctx}{flags} prefill chunk {at}/{new} (1.0%) {rate} {2 * k}.400s")
+                *((2 * k, f"chat ctx={ctx}{flags} prefill chunk {at}/{new} (1.0%) {rate} {2 * k * scale}.400s")
                   for k, at in enumerate((0, 40, new))),
-                (5, f"chat ctx={ctx}{flags} prompt done 4.900s"),
-                *((5 + k, f"chat ctx={base + 5 * k - 5}..{base + 5 * k}:5 gen={5 * k}{flags} decoding {rate} {k}.250s")
+                (5, f"chat ctx={ctx}{flags} prompt done {5 * scale - 1}.900s"),
+                *((5 + k, f"chat ctx={base + 5 * k - 5}..{base + 5 * k}:5 gen={5 * k}{flags} {said} {k * scale}.250s")
                   for k in range(1, 5)),
-                (9, f"chat ctx={ctx} gen=20{flags} finish=stop 9.200s"),
+                (9, f"chat ctx={ctx} gen=20{flags} finish=stop {9 * scale}.200s"),
                 (7, f"decode batch count={second + 1} elapsed=9.{number:03d} ms status=ok"),
             ]  # fmt: skip
-            lines += [(start + at, f"{SERVER}{text}") for at, text in texts]
-    stamped = [f"0914 12:{at // 60:02d}:{at % 60:02d} {text}" for at, text in sorted(lines, key=lambda one: one[0])]
+            lines += [((start + at) * scale, f"{SERVER}{text}") for at, text in texts]
+    stamped = [
+        f"0914 {at // 3600:02d}:{at // 60 % 60:02d}:{at % 60:02d} {text}"
+        for at, text in sorted(lines, key=lambda one: one[0])
+    ]
     return [line for each in stamped for line in (each, "ds4: expert cache hit", "elsewhere")[: 1 + len(each) % 3]]
 
 
-ODD = st.one_of(ds4_like(), ds4_like(), st.sampled_from(DS4_RARE + DS4_PLAIN), st.none())
+def changed(lines: list[str], edits: list[tuple[int, str | int | None, bool]]) -> list[str]:
+    """Put in a line, put it in another one's place, take one away; cut its end off, or put it there twice."""
+    for place, odd, other in edits:
+        if isinstance(odd, int):
+            lines[place : place + 1] = [one + one[odd:] if other else one[:odd] for one in lines[place : place + 1]]
+        else:
+            lines[place : place + (other or odd is None)] = [] if odd is None else [odd]
+    return lines
 
 
-@settings(max_examples=400, deadline=None)
+ODD = st.one_of(ds4_like(), ds4_like(), st.sampled_from(DS4_RARE + DS4_PLAIN), st.integers(-99, -1), st.none())
+
+
+@settings(max_examples=300, deadline=None)
 @given(
     edits=st.lists(st.tuples(st.integers(0, 160), ODD, st.booleans()), max_size=12),
+    scale=st.sampled_from([1, 1, 1, 1000]),
     newline=st.sampled_from(["\n", "\n", "\r\n"]),
     received=st.booleans(),
     year=st.sampled_from([None, 2026, 2028]),
     data=st.data(),
 )
 def test_a_ds4_log_that_was_changed_here_and_there_in_bulk_is_the_same(
-    edits: list[tuple[int, str | None, bool]], newline: str, received: bool, year: int | None, data: st.DataObject
+    edits: list[tuple[int, str | int | None, bool]],
+    scale: int,
+    newline: str,
+    received: bool,
+    year: int | None,
+    data: st.DataObject,
 ) -> None:
-    lines = story(4)
-    for place, line, instead in edits:  # put in a line, put it in another one's place, or take one away
-        lines[place : place + (instead or line is None)] = [] if line is None else [line]
+    lines = changed(story(4, scale), edits)
     whole = newline.join([*lines, *["elsewhere"] * 30]).encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=3)))
     stamps = [1_790_000_000_000_000_000 + 50_000_000 * line for line in range(len(lines) + 30)] if received else None
     bulk = read(ds4.Reader(stamps, year, small=0), whole, cuts, bulk=True)
     assert bulk == read(ds4.Reader(stamps, year), whole, [], bulk=False)
+
+
+REST = ["elsewhere"] * 30
+
+
+def both(lines: list[str], stamps: list[int] | None = None) -> tuple[LogFacts, LogFacts]:
+    whole = "".join(line + "\n" for line in lines).encode()
+    bulk = read(ds4.Reader(stamps, 2026, small=0), whole, [], bulk=True)
+    return bulk, read(ds4.Reader(stamps, 2026), whole, [], bulk=False)
+
+
+@pytest.mark.parametrize("scale", [1, 1000])
+def test_a_ds4_log_without_any_one_line_or_what_follows_it_in_bulk_is_the_same(scale: int) -> None:
+    lines = story(2, scale)
+    for place in range(len(lines)):
+        bulk, by_line = both([*lines[:place], *lines[place + 1 :], *REST])
+        assert bulk == by_line
+        bulk, by_line = both([*REST, *lines[:place], *REST])
+        assert bulk == by_line
+
+
+@pytest.mark.parametrize("scale", [1, 1000])
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_ds4_log_whose_clock_is_set_anywhere_in_bulk_is_the_same(scale: int, hours: int) -> None:
+    lines = story(2, scale)
+    for place in range(len(lines)):
+        later = [
+            f"0914 {int(line[5:7]) + hours:02d}{line[7:]}" if line.startswith("0914") else line
+            for line in lines[place:]
+        ]
+        bulk, by_line = both([*REST, *lines[:place], *later, *REST])
+        assert bulk == by_line
+
+
+def test_requests_that_cannot_be_told_apart_in_bulk_are_the_same() -> None:
+    start, done = (f"{AT}{SERVER}chat ctx=0..90:90 prompt {what}" for what in ("start", "done 1.5s"))
+    edits: list[tuple[int, str | int | None, bool]] = [
+        (0, start, True), (1, "", False), (42, done, True), (104, start, False), (0, start, False), (0, None, False),
+        (0, None, False), (0, start, False), (6, start, False),
+    ]  # fmt: skip
+    lines = changed(story(4), edits)
+    bulk, by_line = both([*lines, *REST], [10**18 + 50_000_000 * line for line in range(len(lines) + 30)])
+    assert bulk == by_line
+    assert "equal-requests" in {one.code for one in by_line.doubts}
+
+
+def test_a_request_of_which_all_chunks_and_all_decode_lines_are_usual_is_read_in_five_steps() -> None:
+    reader = ds4.Reader(year=2026, small=0)
+    reader.feed("".join(line + "\n" for line in [*REST, *story(4), *REST]).encode())
+    assert reader._block is not None
+    assert len(reader._block.taken) == 2 * 8
+    assert list(reader._block.events) == []
 
 
 def test_the_story_is_understood() -> None:

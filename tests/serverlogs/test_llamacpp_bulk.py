@@ -1,5 +1,6 @@
 """What is read of a llama.cpp log in bulk is what is read line by line, whatever stands in it, wherever it is cut."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,28 +118,38 @@ def story(rounds: int, *, debug: bool = False) -> list[str]:
         for slot, task in tasks:
             who = f"id  {slot} | task {task} | "
             lines += [
-                f"{at}.100.00{slot} I slot get_availabl: id  {slot} | task -1 | selected slot by LRU, t_last = -1",
-                f"{at}.200.00{slot} I slot launch_slot_: {who}processing task, is_child = 0",
+                f"{at}.100.26{slot} I slot get_availabl: id  {slot} | task -1 | selected slot by LRU, t_last = -1",
+                f"{at}.200.37{slot} I slot launch_slot_: {who}processing task, is_child = 0",
                 *([f"{at}.200.100 D srv  operator(): prompt: {task}", "1. go on", "", "and on"] if debug else []),
-                f"{at}.210.00{slot} I slot   operator(): {who}{PROMPT} = {140 + slot}",
+                f"{at}.210.48{slot} I slot   operator(): {who}{PROMPT} = {140 + slot}",
                 *(f"{at}.22{k}.000 I slot   operator(): {who}cached n_tokens = {kept}, memory_seq_rm [{kept}, end)"
                   for k, kept in enumerate((50, 80))),
             ]  # fmt: skip
         for slot, task in tasks:
             who = f"id  {slot} | task {task} | "
-            timing = f"{at}.900.00{slot} I slot print_timing: {who}"
+            timing = f"{at}.900.59{slot} I slot print_timing: {who}"
             lines += [
                 f"{timing}prompt eval time =     300.00 ms / {90 + slot:5d} tokens {RATES}",
                 f"{timing}       eval time =     200.50 ms /    11 tokens {RATES}",
                 f"{timing}      total time =     500.50 ms / {101 + slot:5d} tokens",
                 f"{timing}   graphs reused =         61",
-                f"{at}.901.00{slot} I slot      release: {who}stop processing: n_tokens = {150 + slot}, truncated = 0",
+                f"{at}.901.69{slot} I slot      release: {who}stop processing: n_tokens = {150 + slot}, truncated = 0",
             ]
         lines += ["0.40.000.000 I srv  update_slots: all slots are idle"]
     return lines
 
 
-ODD = st.one_of(like(), like(), st.sampled_from(RARE + PLAIN), st.none())
+def changed(lines: list[str], edits: list[tuple[int, str | int | None, bool]]) -> list[str]:
+    """Put in a line, put it in another one's place, take one away; cut its end off, or put it there twice."""
+    for place, odd, other in edits:
+        if isinstance(odd, int):
+            lines[place : place + 1] = [one + one[odd:] if other else one[:odd] for one in lines[place : place + 1]]
+        else:
+            lines[place : place + (other or odd is None)] = [] if odd is None else [odd]
+    return lines
+
+
+ODD = st.one_of(like(), like(), st.sampled_from(RARE + PLAIN), st.integers(-30, -1), st.none())
 
 
 @settings(max_examples=300, deadline=None)
@@ -150,15 +161,22 @@ ODD = st.one_of(like(), like(), st.sampled_from(RARE + PLAIN), st.none())
     data=st.data(),
 )
 def test_a_llamacpp_log_that_was_changed_here_and_there_in_bulk_is_the_same(
-    edits: list[tuple[int, str | None, bool]], newline: str, debug: bool, end: str, data: st.DataObject
+    edits: list[tuple[int, str | int | None, bool]], newline: str, debug: bool, end: str, data: st.DataObject
 ) -> None:
-    lines = story(3, debug=debug)
-    for place, line, instead in edits:  # put in a line, put it in another one's place, or take one away
-        lines[place : place + (instead or line is None)] = [] if line is None else [line]
+    lines = changed(story(3, debug=debug), edits)
     whole = newline.join([*lines, *[end] * 12]).encode("latin-1")
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=3)))
     bulk = read(llamacpp.Reader(small=0), whole, cuts, bulk=True)
     assert bulk == read(llamacpp.Reader(), whole, [], bulk=False)
+
+
+@pytest.mark.parametrize("odd", RARE + PLAIN)
+def test_an_odd_line_anywhere_in_bulk_is_the_same(odd: str) -> None:
+    lines = [*story(1, debug=True), *["0.50.000.000 I srv  update_slots: all slots are idle"] * 12]
+    for place in range(2, 26, 2):
+        whole = "".join(line + "\n" for line in [*lines[:place], odd, *lines[place:]]).encode()
+        bulk = read(llamacpp.Reader(small=0), whole, [], bulk=True)
+        assert bulk == read(llamacpp.Reader(), whole, [], bulk=False)
 
 
 def test_the_story_is_understood_in_bulk() -> None:
@@ -170,7 +188,7 @@ def test_the_story_is_understood_in_bulk() -> None:
         for one in found.requests
     ] == [
         (f"slot {slot} task {4 + 2 * number + slot}", 50, 90 + slot, 11,
-         (number + 1) * 10**9 + 200_000_000 + slot * 1_000, (number + 1) * 10**9 + 901_000_000 + slot * 1_000)
+         (number + 1) * 10**9 + 200_370_000 + slot * 1_000, (number + 1) * 10**9 + 901_690_000 + slot * 1_000)
         for number in range(3) for slot in (0, 1)
     ]  # fmt: skip
     # Of each request eight lines; its debug entry has four, and three more say nothing of it.

@@ -89,7 +89,7 @@ async def refusal_of(folder: Path, model: Path, *args: str) -> str:
     process = ServerProcess(argv, folder / "server.log", folder / "times", SystemClock(), env=dict(os.environ))
     try:
         with pytest.raises(ServerError) as caught:
-            await wait_ready(process, f"http://127.0.0.1:{port}/v1", 60.0)
+            await wait_ready(process, f"http://127.0.0.1:{port}/v1", 300.0)
     finally:
         process.stop(10.0)
     assert len(str(caught.value).splitlines()) == 1

@@ -83,7 +83,7 @@ async def test_the_process_that_listens_is_told_apart_from_its_script_and_its_ch
     real = [sys.executable, str(script), "--port", str(port), "-m", "model.gguf", "--ctx", "1", "--ctx", "2"]
     wrapper.write_text(f"cd {tmp_path}\n{' '.join(real)} --api-key $1\n")
     process = start(["bash", str(wrapper), "sk-secret"])
-    await wait_ready(process, f"http://127.0.0.1:{port}/v1", 60.0)
+    await wait_ready(process, f"http://127.0.0.1:{port}/v1", WAIT_S)
 
     found = look(process.family(), port, ["sk-secret"])
     serving, *others = found.commands
@@ -117,7 +117,7 @@ async def test_the_facts_of_a_server_name_its_kind_and_none_of_its_keys(script: 
     port = free_port()
     process = start([sys.executable, str(script), "--port", str(port), "--api-key", "sk-secret"])
     base_url = f"http://127.0.0.1:{port}/v1"
-    await wait_ready(process, base_url, 60.0)
+    await wait_ready(process, base_url, WAIT_S)
     found = await facts.of_process(process, base_url, api_key="sk-secret")
     assert found.software == "ds4"
     assert found.commands is not None
@@ -135,7 +135,7 @@ async def test_a_model_that_is_a_folder_is_told_by_its_files_and_its_configurati
     (model / "a.safetensors").write_bytes(b"123")
     port = free_port()
     process = start([sys.executable, str(script), "--port", str(port), "--model", str(model)])
-    await wait_ready(process, f"http://127.0.0.1:{port}/v1", 60.0)
+    await wait_ready(process, f"http://127.0.0.1:{port}/v1", WAIT_S)
     first = look(process.family(), port).identity["model"]
     assert (first["path"], first["size"]) == (str(model), 5)
     (model / "config.json").write_text("[]")
