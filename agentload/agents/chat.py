@@ -54,7 +54,7 @@ NO_KEY: Final = "none"  # sent as the bearer token where a server wants no key: 
 _END_MARKS: Final = (b"[DONE]\n\n", b"[DONE]\r\n\r\n")  # JSON holds no raw newline, so these end the stream
 _SLICE_BYTES: Final = 64 * 1024  # encoded in about 0.5 ms
 _SLICE_PIECES: Final = 64  # cut and decoded in about 0.5 ms
-_OURS: Final = frozenset(("messages", "model", "stream"))
+_OURS: Final = frozenset(("messages", "model", "stream", "stream_options", "tools"))
 
 
 async def encode_body(model: str, call: ChatCall) -> bytes:

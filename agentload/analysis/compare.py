@@ -13,7 +13,7 @@ from typing import Any, Final
 from agentload.analysis import beside_published, pairs, sides, stepvalues, tables
 from agentload.analysis.headline import headline
 from agentload.analysis.stepvalues import StepFound
-from agentload.artifacts import derived, rundir, schemas
+from agentload.artifacts import derived, journal, rundir, schemas
 from agentload.artifacts.design import Design, ExperimentDir
 from agentload.core.metrics import Metric, deciding, metrics_of
 from agentload.core.records import Doubt
@@ -32,6 +32,7 @@ def compare(folder: ExperimentDir) -> dict[str, Any]:
         ArtifactError: a file does not follow its schema, or derived/ cannot be written.
     """
     design = folder.read_design()
+    journal.check_design(folder, journal.read(folder.journal_path))
     metrics, decides = _metrics(folder, design)
     found = stepvalues.read(folder, design, metrics)
     simulated = design.simulated or any(one.simulated for one in found)
@@ -138,7 +139,14 @@ def _pair(
     *,
     simulated: bool,
 ) -> dict[str, Any]:
-    rows = [pairs.judged(design, one, found, first, second, simulated=simulated) for one in metrics.values()]
+    rows = [
+        pairs.judged(
+            *(design, one, found, first, second),
+            simulated=simulated,
+            barred=stepvalues.not_exercised(one, found),
+        )
+        for one in metrics.values()
+    ]
     return {
         "first": first,
         "second": second,

@@ -9,6 +9,7 @@ from agentload.core.metrics import Metric
 from agentload.core.separation import Outcome
 
 INVALID: Final = "invalid"
+_BROKEN_OFF: Final = frozenset(("run-cancelled", "run-not-ended"))
 _NAMED: Final = 3  # reasons and pairs that the sentence names; the report has all
 
 
@@ -39,10 +40,11 @@ def _invalid(found: Mapping[str, Any]) -> dict[str, Any]:
             messages.setdefault(key, reason["message"])
     if not reasons:
         said = "no valid pair: " + ("nothing was run yet" if not found["runs"] else "one side has no run yet")
-        return {"outcome": INVALID, "sentence": f"INVALID: {said}", "fix": ["resume the experiment"]}
+        return {"outcome": INVALID, "sentence": f"INCOMPLETE: {said}", "fix": ["`agentload ab DIR` goes on with it"]}
     parts = [f"{messages[key]} [{', '.join(runs)}]" for key, runs in reasons.items()]
     more = f"; and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
-    sentence = f"INVALID: no valid pair: {'; '.join(parts[:_NAMED])}{more}"
+    broken_off = {code for code, _ in reasons} <= _BROKEN_OFF
+    sentence = f"{'INCOMPLETE' if broken_off else 'INVALID'}: no valid pair: {'; '.join(parts[:_NAMED])}{more}"
     return {"outcome": INVALID, "sentence": sentence, "fix": _fixes(found)}
 
 

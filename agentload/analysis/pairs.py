@@ -30,15 +30,26 @@ def worded(text: str, design: Design) -> str:
 
 
 def judged(
-    design: Design, metric: Metric, found: Sequence[StepFound], first: str, second: str, *, simulated: bool
+    design: Design,
+    metric: Metric,
+    found: Sequence[StepFound],
+    first: str,
+    second: str,
+    *,
+    simulated: bool,
+    barred: Sequence[Doubt] = (),
 ) -> dict[str, Any]:
-    """Return the verdict on one pair and one metric, its forecast and its grade, as JSON values."""
+    """Return the verdict on one pair and one metric, its forecast and its grade, as JSON values.
+
+    `barred`: why there is none on this metric, whatever the numbers are.
+    """
     verdict = judge(
         metric.name,
         [one.value(metric.name) for one in found],
         first,
         second,
         higher_is_better=metric.higher_is_better,
+        barred=barred,
     )
     forecast = restarts_needed(verdict.first.values, verdict.second.values, _rng(design, metric.name, first, second))
     estimated = QUANTITIES[_plain(metric)].origin is Origin.COMPUTED

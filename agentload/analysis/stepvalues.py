@@ -35,6 +35,7 @@ class StepFound:
     tool_calls: int
     status: str
     simulated: bool  # by its manifest, or by what the server's own log says
+    acts_beside_decode: tuple[str, ...]  # settings under test that do nothing unless another request decodes
     doubts: tuple[Doubt, ...]  # of the run's account: what a reader of its numbers should know
 
     @property
@@ -54,6 +55,33 @@ class StepFound:
             block=self.step.block,
             invalid="; ".join(one.message for one in self.reasons) or None,
         )
+
+
+def not_exercised(metric: Metric, found: Sequence[StepFound]) -> list[Doubt]:
+    """Return why a metric of one concurrency has no verdict: what is under test hardly ever acted there."""
+    if metric.concurrency is None:
+        return []
+    own = [
+        (one.acts_beside_decode, validity.exposure([part for part in one.segments if _is_at(part, metric.concurrency)]))
+        for one in found
+        if one.valid
+    ]
+    shares = [share for settings, share in own if settings and share is not None]
+    if not shares or min(shares) >= validity.LEAST_EXPOSURE:
+        return []
+    names = ", ".join(sorted({name for settings, _ in own for name in settings}))
+    return [
+        Doubt(
+            "flag-not-exercised",
+            f"{names} only works while one request prefills and another decodes: at concurrency {metric.concurrency} "
+            f"that was {min(shares):.1%} of the prefill time, under {validity.LEAST_EXPOSURE:.0%}",
+            "look at a higher concurrency, or let agents work",
+        )
+    ]
+
+
+def _is_at(segment: Mapping[str, Any], concurrency: int) -> bool:
+    return str(segment["segment"]).startswith(f"c{concurrency}-")
 
 
 def read(folder: ExperimentDir, design: Design, metrics: Mapping[str, Metric]) -> list[StepFound]:
@@ -76,6 +104,7 @@ def read(folder: ExperimentDir, design: Design, metrics: Mapping[str, Metric]) -
                 simulated=account["simulated"],
             )
             for name, (account, _, manifest) in accounted.items()
+            if manifest.status in ("success", "partial")  # what never ran is of no world, and must not outvote others
         ]
     )
     found = [
@@ -110,6 +139,9 @@ def _step(
         tool_calls=sum(one["phase"] == "tool" and one["segment"] in names for one in phases),
         status=account["status"],
         simulated=account["simulated"],
+        acts_beside_decode=tuple(
+            validity.acts_beside_decode(design, step.variant, proofs.profile_of(account, manifest))
+        ),
         doubts=tuple(Doubt(**one) for one in account["doubts"]),
     )
 

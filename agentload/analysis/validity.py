@@ -71,7 +71,7 @@ def _ended_badly(account: Mapping[str, Any], run: RunDir) -> Doubt:
     return Doubt(
         f"run-{status}",
         f"it ended as {status}: {why or 'no reason is known'}{said}",
-        "resume the experiment: it is run again"
+        "mend what it says, then `agentload ab DIR` runs it again"
         if status != "invalid"
         else "see its manifest, mend that, run it again",
     )
@@ -206,10 +206,15 @@ def exposure(segments: Sequence[Mapping[str, Any]]) -> float | None:
     return sum(share * union for share, union in known) / total if total else None
 
 
+def acts_beside_decode(design: Design, variant: str, profile: Profile) -> list[str]:
+    """Return the settings under test that do nothing unless one request decodes while another prefills."""
+    expected = design.variant(variant).expected
+    return sorted(name for name in expected if profile.needs_decode_beside_prefill(name))
+
+
 def _not_exercised(segments: Sequence[Mapping[str, Any]], design: Design, step: Step, profile: Profile) -> list[Doubt]:
     """A setting under test that does nothing unless one request decodes beside a prefill, where that hardly was."""
-    expected = design.variant(step.variant).expected
-    only_beside = sorted(name for name in expected if profile.needs_decode_beside_prefill(name))
+    only_beside = acts_beside_decode(design, step.variant, profile)
     share = exposure(segments)
     if not only_beside or share is None or share >= LEAST_EXPOSURE:
         return []

@@ -9,9 +9,9 @@ done of it: artifacts.journal.
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from agentload.artifacts import schemas, strict
 from agentload.artifacts.rundir import write_atomically
@@ -19,6 +19,7 @@ from agentload.artifacts.strict import Count, Ours
 from agentload.errors import ArtifactError, InputError
 
 Value = bool | int | float | str
+PlainName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]  # it becomes part of a path
 Seconds = Annotated[float, Field(ge=0)]
 
 
@@ -32,7 +33,7 @@ class Proof(Ours):
 class Variant(Ours):
     """One condition of the comparison."""
 
-    name: str  # A, B, ...: part of a run directory's name
+    name: PlainName  # A, B, ...: part of a run directory's name
     label: str  # what a reader sees: mixed_prefill_quantum=2048
     scenario: dict[str, Any]  # complete, unresolved: run.scenario.Scenario.dump()
     expected: dict[str, Value]  # settings that must be in force, by the names that server profiles use
@@ -49,8 +50,8 @@ class Step(Ours):
     place: Count
     boot: Count
     variant: str
-    run: str  # name of the directory below runs/
-    segment: str | None  # of that run; None: all of it
+    run: PlainName  # name of the directory below runs/
+    segment: PlainName | None  # of that run; None: all of it
 
 
 class Design(Ours):
@@ -64,12 +65,22 @@ class Design(Ours):
     workload: Literal["agents", "fixed"]
     factor: str  # what varies, in words: mixed_prefill_quantum, or "variant" for commands that have nothing in common
     metric: str  # the metric that decides: core.metrics
-    variants: tuple[Variant, ...]
-    steps: tuple[Step, ...]
+    variants: Annotated[tuple[Variant, ...], Field(min_length=2)]
+    steps: Annotated[tuple[Step, ...], Field(min_length=1)]
     cooldown_s: Seconds = 0.0
     proofs: tuple[Proof, ...] = ()
     expected_s: Seconds | None = None  # the duration that was foretold
     simulated: bool = False
+
+    @model_validator(mode="after")
+    def _steps_have_variants(self) -> Self:
+        names = [one.name for one in self.variants]
+        strangers = [step.variant for step in self.steps if step.variant not in names]
+        if len(set(names)) < len(names) or strangers:
+            raise ValueError(f"expected steps of variants {', '.join(names)}, each once, got {strangers or names}")
+        if [step.position for step in self.steps] != list(range(len(self.steps))):
+            raise ValueError("expected the steps in their order, with positions from 0 on")
+        return self
 
     def dump(self) -> dict[str, Any]:
         """As JSON values, `schema` first."""

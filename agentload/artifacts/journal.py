@@ -5,6 +5,7 @@ experiment up again knows exactly where it was. A last line that was cut off sta
 behind it by the next writer, and is read over; the `resumed` event names it.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from pydantic import Field, TypeAdapter
 
 from agentload import folders
 from agentload.artifacts import schemas, strict
+from agentload.artifacts.design import ExperimentDir
 from agentload.artifacts.jsonlines import dumps
 from agentload.artifacts.rundir import Status
 from agentload.artifacts.strict import Count, Ns, Ours
@@ -39,6 +41,7 @@ class ExperimentStarted(Event):
     event: Literal["experiment_started"]
     pid: Count
     version: str  # of agentload
+    design: str | None = None  # sha256 of design.json
 
 
 class Resumed(Event):
@@ -224,6 +227,35 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     yield from enumerate(lines, 2)
     if last:
         yield len(lines) + 2, last
+
+
+def check_design(folder: ExperimentDir, told: Told) -> None:
+    """Refuse a design.json that is not the one which was written before the first start.
+
+    Raises:
+        ArtifactError: it was changed, or cannot be read.
+    """
+    first = told.events[0] if told.events else None
+    if not isinstance(first, ExperimentStarted) or first.design is None:
+        return
+    found = design_digest(folder)
+    if found != first.design:
+        raise ArtifactError(
+            f"{folder.design_path}: it was changed after the first start: expected sha256 {first.design} "
+            f"(journal.jsonl), got {found}; put it back as it was"
+        )
+
+
+def design_digest(folder: ExperimentDir) -> str:
+    """Return the sha256 of design.json.
+
+    Raises:
+        ArtifactError: it cannot be read.
+    """
+    try:
+        return hashlib.sha256(folder.design_path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ArtifactError(f"{folder.design_path}: cannot be read: {error.strerror}") from error
 
 
 class Journal:

@@ -5,6 +5,7 @@ Its report is printed, and its path on the last line of stdout; or comparison.js
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,7 +22,7 @@ from agentload.artifacts.rundir import write_atomically
 from agentload.clock import SystemClock
 from agentload.errors import ArtifactError, InputError, UsageError
 from agentload.report import comparison_terminal
-from agentload.run import designing, experiment, experiment_file, foretelling, serving, variants
+from agentload.run import designing, experiment, experiment_file, foretelling, runner, variants
 from agentload.run.experiment_shape import Experiment
 from agentload.run.world import stamp
 
@@ -69,6 +70,9 @@ def carry_out(
     else:
         asked = of_environment(asked, env)
         planned, folder = _begin(asked, path, verbatim, env, say, clock.now_ns())
+    if until_ns is not None:
+        end = datetime.fromtimestamp(until_ns / 1e9).astimezone()
+        say(f"deadline: no run begins that is not expected to end by {end:%A %d %B, %H:%M}")
     shown = False
     try:
         night = partial(experiment.carry_out, planned, folder, env, say, until_ns=until_ns, retry=retry, clock=clock)
@@ -128,8 +132,7 @@ def _begin(
         return there, folder
     made = variants.make(asked)
     for one in made:
-        server, _ = serving.choose(one.scenario.server, env)
-        serving.check(server, env)
+        runner.refuse(one.scenario, env)
     for line in foretelling.plan(planned, told, variants.warnings(made)):
         say(line)
     named = asked.model_copy(update={"name": name})
@@ -146,14 +149,14 @@ def _begin(
 
 def _there(folder: ExperimentDir) -> Design | None:
     """Return the design that the directory holds; None when there is none, nor anything else."""
-    if folder.design_path.is_file():
-        return folder.read_design()
     try:
         held = sorted(one.name for one in folder.path.iterdir())
     except FileNotFoundError:
         return None
     except OSError as error:
         raise InputError(f"{folder.path}: expected an experiment's directory or nothing: {error.strerror}") from error
+    if folder.design_path.name in held:
+        return folder.read_design()
     # A kill may have come between the two files.
     if foreign := [name for name in held if name != folder.experiment_path.name and not name.startswith(".")]:
         raise InputError(

@@ -37,7 +37,7 @@ def _head(page: Page, found: Mapping[str, Any]) -> None:
     variants = ", ".join(title(one) for one in found["variants"])
     page.say(
         f"experiment {found['experiment']}: {found['factor']}, {variants}; {steps['done']} of {steps['planned']} "
-        f"{found['repeat_unit']['name']}s of the plan done, {steps['valid']} valid"
+        f"{found['repeat_unit']['name']}s of the plan have ended, {steps['valid']} count"
     )
     page.say(found["repeat_unit"]["sentence"])
 
@@ -146,7 +146,8 @@ def _equal_work(page: Page, pair: Mapping[str, Any]) -> None:
     work = pair["equal_work"]
     if work is not None:
         page.say(
-            f"equal work, an ESTIMATE ({work['new_prefill_tokens']:,} new prefill + {work['decoded_tokens']:,} decoded "
+            "equal work at the pooled speeds, an ESTIMATE "
+            f"({work['new_prefill_tokens']:,} new prefill + {work['decoded_tokens']:,} decoded "
             f"tokens, {work['assumption']}): {pair['first']} {number(work['first_s'])} s, {pair['second']} "
             f"{number(work['second_s'])} s, {pair['second']}/{pair['first']} {work['ratio']:.2f}"
         )

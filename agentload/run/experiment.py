@@ -99,6 +99,7 @@ async def carry_out(
         held.enter_context(exclusive.alone(folder.path, [one.server for one in of_runs.values()], env))
         _same_design(design, folder)
         told = journal.read(folder.journal_path)
+        journal.check_design(folder, told)
         async with interruptible(say) as interruption:
             done = await _verified(folder, runs, told, say, retry=retry)
         if interruption.asked:
@@ -241,7 +242,7 @@ class _Night:
         told = self._book.told
         facts = {"pid": os.getpid(), "version": version("agentload")}
         if not told.events:
-            self._tell("experiment_started", **facts)
+            self._tell("experiment_started", **facts, design=journal.design_digest(self._folder))
             return
         if told.torn:
             lines = ", ".join(map(str, told.torn))
@@ -338,7 +339,8 @@ class _Night:
             return 0
         ends = (journal.RunStarted, journal.RunDone)
         last = next((one.t for one in reversed(self._book.told.events) if isinstance(one, ends)), 0)
-        return last + int(self._design.cooldown_s * 1e9) if last else 0
+        # A clock that was set back since: nobody waits longer than the cooldown itself.
+        return min(last, self._clock.now_ns()) + int(self._design.cooldown_s * 1e9) if last else 0
 
     async def _before(self, run: RunDir, scenario: Scenario) -> str | None:
         """Set aside what an earlier attempt left, and have the machine as it was; return why it cannot be."""

@@ -23,6 +23,7 @@ SCHEMA: Final = "agentload.experiment/1"
 MOST_VARIANTS: Final = 26  # A to Z
 RESTARTS: Final = 3  # of each variant, where nobody says; at two a side a claim needs 3.2 times the wider range
 PLAIN_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+_DEEPEST: Final = 32  # parts of a request parameter's dotted name
 _OURS: Final = ("name", "condition", "parts")  # of [scenario]: decided for each run
 
 
@@ -123,6 +124,8 @@ def _flattened(given: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in given.items():
         here = (*path, name)
+        if len(here) > _DEEPEST:
+            raise ValueError(f"expected a name of at most {_DEEPEST} parts, got {'.'.join(here)[:40]}...")
         if isinstance(value, dict):
             flat |= _flattened(value, here)
             continue

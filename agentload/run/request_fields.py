@@ -5,7 +5,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator
 
-OURS: Final = ("messages", "model", "stream")  # which agents.chat sets, and refuses to be given
+# What agents.chat sets itself: another value would change what is measured, or what is known of it.
+OURS: Final = ("messages", "model", "stream", "stream_options", "tools")
 _DEEPEST: Final = 32  # of a parameter's lists and tables; a real one has about 10 (a JSON schema)
 
 

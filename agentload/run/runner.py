@@ -16,14 +16,14 @@ import tomli_w
 from anyio import to_thread
 
 from agentload import folders
-from agentload.agents import workspace
+from agentload.agents import corpora, workspace
 from agentload.agents.sandbox import Sandbox, Shell
 from agentload.agents.sandbox import choose as choose_sandbox
 from agentload.agents.tasks import Task
 from agentload.artifacts import rundir
 from agentload.artifacts.rundir import EventLog, RunDir, Status
 from agentload.core.records import Doubt
-from agentload.errors import AgentloadError, ArtifactError, InterruptionError
+from agentload.errors import AgentloadError, ArtifactError, InputError, InterruptionError
 from agentload.run import progress
 from agentload.run.crew import Crews
 from agentload.run.fixed import Batches
@@ -114,6 +114,35 @@ async def run(
     return target
 
 
+def settled(scenario: Scenario, env: Mapping[str, str]) -> tuple[Scenario, str]:
+    """Return the scenario with all that depends on the server filled in, and why it is this server.
+
+    Raises:
+        UsageError, InputError: see `serving.check` and `scenario.resolve`.
+    """
+    server, why = choose(scenario.server, env)
+    resolved = resolve(scenario.model_copy(update={"server": server}))
+    check(server, env)
+    return resolved, why
+
+
+def refuse(scenario: Scenario, env: Mapping[str, str]) -> None:
+    """Refuse at once a scenario of which no run could begin, as far as that can be known without fetching anything.
+
+    Raises:
+        UsageError, InputError: something that it names is not there, or does not fit the rest.
+    """
+    resolved, _ = settled(scenario, env)
+    if resolved.server.kind == "twin":
+        TwinWorld(resolved)
+    if resolved.workload == "agents":
+        if resolved.corpus is not None:
+            corpora.load(resolved.corpus)
+        elif resolved.corpus_path is not None and not Path(resolved.corpus_path).is_dir():
+            raise InputError(f"--corpus: expected a git checkout, there is no folder {resolved.corpus_path}")
+        choose_tasks(resolved)
+
+
 async def _run(
     scenario: Scenario,
     out: Path,
@@ -126,9 +155,8 @@ async def _run(
     given_clock: RunClock | None,
     directory: Path | None,
 ) -> None:
-    server, why = choose(scenario.server, env)
-    scenario = resolve(scenario.model_copy(update={"server": server}))
-    check(server, env)
+    scenario, why = settled(scenario, env)
+    server = scenario.server
     world: World = TwinWorld(scenario) if server.kind == "twin" else RealWorld(scenario, given_clock)
     say(f"server: {why}")
     sandbox: Sandbox | None = None

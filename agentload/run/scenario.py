@@ -16,6 +16,7 @@ from agentload.run.request_fields import RequestFields
 SCHEMA: Final = "agentload.scenario/1"
 
 STANDARD_LIMITS: Final = AgentLimits()
+_MOST_BYTES: Final = 2**20  # of a scenario's file; a device may never end
 _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _PROMPT_TOKENS: Final = 1100  # of the system prompt, the tools and a task: 1,041 to 1,055 measured with SmolLM2
 _CALL_TOKENS: Final = 200  # of a short tool call and the least result that an agent is given (400 bytes)
@@ -385,7 +386,11 @@ def read_text(path: Path) -> str:
         InputError: it is missing or no text.
     """
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise InputError(f"{path}: expected a file of at most {_MOST_BYTES // 2**20} MiB, it is longer")
+        return data.decode("utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -183,6 +183,12 @@ def _tables(experiment: Experiment, base: Scenario) -> tuple[Made, ...]:
     if any(one.launch is None for one in tables) and base.server.launch is None and base.server.kind == "launch":
         missing = next(index for index, one in enumerate(tables) if one.launch is None)
         raise RefusedError(("variant", str(missing)), "expected a launch command, here or in scenario.server")
+    for index, one in enumerate(tables):
+        alike = next((other for other in tables[:index] if _same_but_for_names(one, other)), None)
+        if alike is not None and (one.label is None or alike.label is None):
+            raise RefusedError(
+                ("variant", str(index)), "the same as one before it; to compare equals, give each a label of its own"
+            )
     scenarios, requests = [], []
     for index, one in enumerate(tables):
         ready, request = _tabled(base, one, ("variant", str(index)), kind(experiment))
@@ -196,6 +202,11 @@ def _tables(experiment: Experiment, base: Scenario) -> tuple[Made, ...]:
         unknown = _unknown(experiment, expected, ready.server)
         found.append(Made(names[index], labels[index], ready, expected, requests[index], unknown))
     return tuple(found)
+
+
+def _same_but_for_names(one: VariantTable, other: VariantTable) -> bool:
+    names = {"name": None, "label": None}
+    return one.model_copy(update=names) == other.model_copy(update=names)
 
 
 def _tabled(base: Scenario, table: VariantTable, path: Path, how: Kind) -> tuple[Scenario, dict[str, Any]]:

@@ -51,6 +51,7 @@ class Washout:
         """Let the machine cool down."""
         left_s = (until_ns - self._clock.now_ns()) / 1e9
         if left_s > 0:
+            self._say(f"cooldown: {left_s:.0f} s")
             self._tell(left_s, "cooldown")
             await self._clock.sleep_until(until_ns)
 

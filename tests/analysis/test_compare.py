@@ -224,7 +224,7 @@ def test_runs_that_are_still_to_come_are_no_invalid_ones(tmp_path: Path) -> None
     assert (deciding(found)["outcome"], deciding(found)["first"]["invalid"]) == ("no verdict", [])
     assert found["doubts"][0]["code"] == "not-complete"
     nothing = compare(whole(QUANTA, tmp_path / "none", {}))
-    assert nothing["headline"]["sentence"] == "INVALID: no valid pair: nothing was run yet"
+    assert nothing["headline"]["sentence"] == "INCOMPLETE: no valid pair: nothing was run yet"
     assert exit_code(nothing) == 1
 
 

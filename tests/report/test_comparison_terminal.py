@@ -36,7 +36,7 @@ def test_the_first_words_are_the_answer(published: dict[str, Any]) -> None:
     said = flowing(published)
     assert said.startswith("A (mixed_prefill_quantum=2048) is faster: 2.20x the prefill speed of B (")
     assert "experiment quanta: mixed_prefill_quantum, A = mixed_prefill_quantum=2048, B = " in said
-    assert "4 of 4 restarts of the plan done, 4 valid" in said
+    assert "4 of 4 restarts of the plan have ended, 4 count" in said
     assert "the repeat is the restart: every value comes from a start of its own" in said
     assert "SIMULATED" not in said
 
@@ -69,7 +69,7 @@ def test_the_rule_its_false_claims_and_the_order_are_told(published: dict[str, A
     assert "equals would be called distinguished in 2.0 % of such experiments" in said
     assert "by the published rule 33.3 %" in said
     assert "order: running first in a block is worth" in said
-    assert "equal work, an ESTIMATE (165,000 new prefill + 20,000 decoded tokens, phases laid end to end" in said
+    assert "equal work at the pooled speeds, an ESTIMATE (165,000 new prefill + 20,000 decoded tokens" in said
     assert "A 1,289 s, B 2,256 s, B/A 1.75" in said
 
 

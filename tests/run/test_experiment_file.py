@@ -233,6 +233,9 @@ def test_the_deciding_metric_is_the_workloads_own_unless_the_file_names_one(
         ("[vary]\nq = [1, 2]\n[[variant]]\n", 4, "expected [vary] or [[variant]] tables, got both"),
         ("[[variant]]\n[[variant]]\n[[variant]]\nname = 'A'\n", 5, "variant.2.name: expected a name of its own"),
         ("[[variant]]\nargs=['-a']\n[[variant]]\nargs=['-a']\n", 4, "variant.1.label: the same value twice: -a"),
+        ("[[variant]]\n[[variant]]\n", 3, "variant.1: the same as one before it; to compare equals, give each a label"),
+        (f"[vary]\n{'a.' * 40}b = [1, 2]\n", 2, "expected a name of at most 32 parts, got a.a."),
+        ("[vary]\nrequest.tools = [1, 2]\n", 3, "must not hold tools: agentload sets it"),
         ("[[variant]]\n", 2, "variant: expected 2 to 26 [[variant]] tables, got 1"),
         ("[[variant]]\nlaunch='a {q}'\n[[variant]]\nlaunch='b'\n", 3, "variant.0.launch: {q} has no values"),
         ("[[variant]]\nlaunch='a'\n[[variant]]\nlabel='b'\n", 4, "variant.1: expected a launch command"),
@@ -282,6 +285,11 @@ def test_a_mistake_is_one_line_with_the_files_line(text: str, line: int | None, 
     assert message in said
     assert "\n" not in said
     assert said.startswith(f"{tmp_path / 'night.toml'}:{line}: " if line else f"{tmp_path / 'night.toml'}: ")
+
+
+def test_a_file_that_does_not_end_is_not_read_to_its_end() -> None:
+    with pytest.raises(InputError, match=r"^/dev/zero: expected a file of at most 1 MiB, it is longer$"):
+        experiment_file.read(Path("/dev/zero"))
 
 
 def test_a_mistake_of_an_option_is_named_by_the_option() -> None:

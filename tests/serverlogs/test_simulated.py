@@ -10,6 +10,7 @@ def test_the_notice_of_the_simulated_server_is_known_wherever_its_line_stands() 
     line = notice("m3-ultra", 7)
     assert says_so(line)
     assert says_so(b"agentload: a marker\n" + line)
+    assert says_so(b"x" + line + b"a script's own words\n" * 100_000 + line)
 
 
 @pytest.mark.parametrize("head", [b"", b"ds4: model loaded\n", b'{"text": "ds4: simulated by agentload: x"}\n'])
