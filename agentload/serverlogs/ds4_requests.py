@@ -129,6 +129,9 @@ class Book:
             self._join(found, where)
         return min(found, key=lambda one: (off(one), one.number))
 
+    def _any_fits(self, found: list[Open], begun: int) -> bool:
+        return any(one.fits_begin(begun, self._step_ns) for one in found)
+
     def _pick(self, found: list[Open], at: int, where: Where, *, decode: bool = False) -> Open | None:
         """Choose, and let the line tell of when the request (or its decode) began; None when it is of none of them."""
         step_ns = self._step_ns
@@ -191,8 +194,9 @@ class Book:
         if spans is None or spans[2] != of or tokens > of:
             return False
         found = [one for one in same if one.done_ns is None and (one.chunked is None or one.chunk < tokens)]
-        if not found and any(one.group is not None for one in same):
-            return True  # which of them is so far does not matter to any sum
+        begun, grouped = at - took_ns, [one for one in same if one.group is not None]
+        if grouped and not self._any_fits(found, begun) and (not found or self._any_fits(grouped, begun)):
+            return True  # which of the group is so far does not matter to any sum
         one = self._pick(found, at - took_ns, where)
         if one is None:
             if known or (same and not found):  # its position was passed: not a line of any
@@ -210,8 +214,9 @@ class Book:
         if len(same) == 1 and self._only_done(same[0], took_ns, at, where):
             return True
         found = [one for one in same if one.done_ns is None and one.decoded is None and took_ns >= one.chunk_ns]
-        if not found:
-            found = [one for one in same if one.done_ns is None and one.group is not None]
+        if not self._any_fits(found, at - took_ns):  # lines of a group's members are given to them by guess
+            grouped = [one for one in same if one.done_ns is None and one.group is not None]
+            found = [one for one in grouped if one.fits_begin(at - took_ns, self._step_ns)] or found or grouped
         one = self._pick(found, at - took_ns, where)
         if one is None:
             one = None if known else self._late(where, ctx, 0, at - took_ns)

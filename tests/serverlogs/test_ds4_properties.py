@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentload.core.records import LogFacts, LoggedRequest
@@ -165,6 +165,10 @@ def test_with_receive_stamps_times_come_back_to_the_delay_of_the_best_line(plan:
 
 
 @given(CROWDED)
+@example(
+    [Planned(0, 0, 59, took_ms, 0, 1, 0, "stop") for took_ms in (0, 0, 0, 8292)]
+    + [Planned(1899, 0, 59, 101, 0, 1, 0, "stop"), Planned(4765, 0, 59, 3527, 0, 1, 0, "stop")]
+)  # a member of a group goes on while one that is of none prefills
 def test_equal_prompts_keep_their_sums_and_only_a_group_may_mix_its_members(plan: list[Planned]) -> None:
     facts = _read([f"{_stamp(at)} {text}" for at, _, text in _written(plan)])
     assert facts.lines.unknown == 0
