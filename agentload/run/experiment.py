@@ -202,6 +202,7 @@ class _Night:
         self._no_directory: AgentloadError | None = None  # the first error of a run that never had one
         self._any_directory = False
         self._tried = 0
+        self._heard = False  # a signal, which came when a run's server was being stopped: the run is whole
 
     def _tell(self, kind: str, **fields: Any) -> None:
         self._book.append(kind, self._clock.now_ns(), **fields)
@@ -313,7 +314,10 @@ class _Night:
         self._say(f"{name}: {status}" + (f": {why}" if why else ""))
         for one in facts["invalid"]:
             self._say(f"{name} does not count: {one}")
-        return _Ended(_SIGNAL if interruption.asked else None)
+        return _Ended(_SIGNAL if interruption.asked or self._heard else None)
+
+    def _hear(self) -> None:
+        self._heard = True
 
     def _named(self, steps: Sequence[Step]) -> str:
         return " ".join(dict.fromkeys(self._design.variant(step.variant).label for step in steps))
@@ -366,7 +370,9 @@ class _Night:
         """Do the run; return the error that it ended in: a server that crashes is an outcome of the experiment."""
         try:
             await runner.run(
-                scenario, self._folder.runs, self._env, lambda line: self._say(f"{name}: {line}"), directory=run.path
+                *(scenario, self._folder.runs, self._env, lambda line: self._say(f"{name}: {line}")),
+                directory=run.path,
+                signalled=self._hear,
             )
         except InterruptionError:
             raise

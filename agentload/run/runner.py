@@ -76,6 +76,7 @@ async def run(
     progress_s: float = progress.PERIOD_S,
     clock: RunClock | None = None,
     directory: Path | None = None,
+    signalled: Callable[[], object] = lambda: None,
 ) -> RunDir:
     """Do one run and return its directory; its manifest says how it ended, also when a signal ended it.
 
@@ -89,6 +90,7 @@ async def run(
         progress_s: how often a line is said of what the agents are at.
         clock: the clock of a run with a real server; None: this machine's.
         directory: the run directory itself, of which there may be none yet; None: a new one in `out`.
+        signalled: called when a signal asked for an end, also where that came too late to cut anything off.
 
     Raises:
         AgentloadError: something failed before the first request, or the run itself failed; the manifest has the
@@ -103,7 +105,11 @@ async def run(
 
     try:
         async with interruptible(say) as interruption:
-            await _run(scenario, out, env, say, scenario_text, keep, progress_s, interruption, clock, directory)
+            try:
+                await _run(scenario, out, env, say, scenario_text, keep, progress_s, interruption, clock, directory)
+            finally:
+                if interruption.asked:
+                    signalled()
     except BaseExceptionGroup as group:
         ours = first_of_ours(group)
         if ours is None:

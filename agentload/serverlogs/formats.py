@@ -13,7 +13,7 @@ from agentload.serverlogs.unknown import Reader as UnknownReader
 
 HEAD_BYTES: Final = 1 << 18  # of a log, looked at to detect its format
 _READ_BYTES: Final = 1 << 20  # at once: a pipe gives less
-FED_BYTES: Final = 1 << 21  # at once: what a reader does for a block, whatever is in it, costs 1 ms
+FED_BYTES: Final = 1 << 22  # at once: what a reader does for a block, whatever is in it, costs 1 to 3 ms
 MOST_HEAD_BYTES: Final = 1 << 22  # kept while no line is of any format: a long preamble of another program
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from agentload.core.records import Applied, Setting, Verdict
 from agentload.servers.commandline import asked, by_environment, same
-from agentload.servers.profiles import PROFILES, Option, Profile, Value, first_known
+from agentload.servers.profiles import PROFILES, Option, Profile, Value, first_known, names_a_server
 
 VARIABLES: Final = tuple(sorted({name for one in PROFILES.values() for name in one.variables}))
 """Environment variables that ask for a setting of some server where no flag does."""
@@ -69,6 +69,8 @@ def compare(
         *(
             _Line(f"pid {one['pid']} argv", asked(profile, one["argv"]), serves=bool(one.get("serves", False)))
             for one in commands or ()
+            # A script may run other programs beside the server, whose flags are their own: tail -n 5.
+            if one.get("serves", False) or names_a_server(one["argv"])
         ),
     ]
     wanted = {profile.setting_name(name): value for name, value in (requested or {}).items()}

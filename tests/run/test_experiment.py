@@ -23,7 +23,7 @@ from agentload.artifacts.rundir import RunDir
 from agentload.clock import SystemClock
 from agentload.core.records import Doubt
 from agentload.errors import ArtifactError, UsageError
-from agentload.run import experiment
+from agentload.run import experiment, runner
 from tests.run import nights
 from tests.run.runs import AGENTLOAD, environment
 
@@ -95,6 +95,24 @@ def test_ctrl_c_in_mid_run_cancels_it_and_says_how_to_go_on_and_the_next_night_s
     assert RunDir(path / "runs" / "01-B.1").read_manifest().status == "cancelled"
     started = [(one.run, one.attempt) for one in nights.events(path) if isinstance(one, RunStarted)]
     assert started == [("01-B", 1), ("01-B", 2), ("02-A", 1)]
+
+
+def test_whoever_has_a_run_done_is_told_of_a_signal_that_came_while_it_lasted(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    design = two()
+    heard: list[str] = []
+    scenario = experiment.scenario_of(design, design.steps[:1])
+
+    def say(line: str) -> None:
+        if line == "a0 started" and not heard:
+            interrupt()
+
+    async def do() -> None:
+        await runner.run(scenario, tmp_path, environment(cache_dir), say, signalled=lambda: heard.append("a signal"))
+
+    anyio.run(do)
+    assert heard == ["a signal"]
 
 
 def test_a_signal_while_a_run_is_accounted_for_ends_the_night_after_that_run(

@@ -51,6 +51,12 @@ def test_without_the_line_of_the_batched_mode_its_settings_are_unproven() -> Non
     assert (one.applied, one.source, one.verdict) == (None, "", Verdict.UNPROVEN)
 
 
+def test_the_flags_of_a_program_that_runs_beside_the_server_are_not_the_servers() -> None:
+    commands = [command(71, "ds4-server --ctx 8192", serves=True), command(72, "tail -n 5 -f server.txt")]
+    (one,) = compare("ds4", ["./start.sh"], [stated("ctx", 8192)], commands=commands)
+    assert (one.name, one.requested, one.verdict) == ("ctx", 8192, Verdict.APPLIED)
+
+
 def test_a_flag_that_a_script_gives_a_second_time_is_found_on_the_real_command_line() -> None:
     script = command(70, "/bin/bash ./start.sh --mixed-prefill-quantum 2048")
     real = command(71, "ds4-server --mixed-prefill-quantum 2048 --ctx 8192 --mixed-prefill-quantum 128", serves=True)

@@ -76,6 +76,11 @@ def words_of(argv: Sequence[str]) -> list[str]:
     return [part for word in argv for part in _split(word)]
 
 
+def names_a_server(argv: Sequence[str]) -> bool:
+    """Tell whether a word of a command is known as a server's program."""
+    return _program(words_of(argv))[0] is not None
+
+
 def server_words(argv: Sequence[str]) -> list[str]:
     """Return the words behind the server's program: what stands before is for a container, ssh, taskset, a shell.
 
