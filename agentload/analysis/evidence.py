@@ -163,16 +163,22 @@ def _torn(code: str, what: str) -> Doubt:
 
 
 def _markers(path: Path, run: str) -> list[MarkerLine]:
-    marks = []
+    marks: dict[int, MarkerLine] = {}
     for number, line in jsonlines.lines(path, schemas.MARKERS):
         try:
-            mark = validated(MARKER, line)
-            if mark.run != run:
-                raise ValueError(f"run: expected {run}, as the manifest has it, got {mark.run}")
+            marks[number] = validated(MARKER, line)
         except ValueError as error:
             raise ArtifactError(f"{path}:{number}: {error}") from error
-        marks.append(mark)
-    return marks
+    others = [number for number, mark in marks.items() if mark.run != run]
+    named = {mark.run for mark in marks.values()}
+    if len(others) > 1 and len(named) == 1:  # all of them against the manifest: it is the one that was changed
+        raise ArtifactError(
+            f"{path.with_name('manifest.json')}: run: expected {named.pop()}, as {path.name} has it, got {run!r}"
+        )
+    if others:
+        got = marks[others[0]].run
+        raise ArtifactError(f"{path}:{others[0]}: run: expected {run}, as the manifest has it, got {got}")
+    return list(marks.values())
 
 
 def read_log(path: Path, times: Path | None, log_format: str | None) -> LogFacts:

@@ -109,6 +109,20 @@ def shown(run: RunDir, *, load: bool) -> str | None:
     return None
 
 
+@pytest.mark.parametrize("name", ["", "x"])
+def test_a_name_that_no_marker_has_is_the_manifests_fault_and_not_that_of_the_markers(
+    run: RunDir, snapshot: dict[str, bytes], name: str
+) -> None:
+    path = run.path / "manifest.json"
+    try:
+        path.write_bytes(json.dumps(json.loads(snapshot["manifest.json"]) | {"run": name}).encode())
+        said = shown(run, load=False)
+    finally:
+        path.write_bytes(snapshot["manifest.json"])
+    assert said is not None
+    assert said.startswith(f"{path}: run: expected ")
+
+
 @settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_wrong_value_is_one_line_that_names_its_file(
