@@ -52,8 +52,8 @@ def judged(
         barred=barred,
     )
     forecast = restarts_needed(verdict.first.values, verdict.second.values, _rng(design, metric.name, first, second))
-    estimated = QUANTITIES[_plain(metric)].origin is Origin.COMPUTED
-    graded = grade(_plain(metric) if estimated else "ratio", verdict=verdict, simulated=simulated)
+    estimated = QUANTITIES[metric.plain].origin is Origin.COMPUTED
+    graded = grade(metric.plain if estimated else "ratio", verdict=verdict, simulated=simulated)
     return {
         "metric": metric.name,
         "outcome": verdict.outcome.value,
@@ -87,11 +87,6 @@ def _tiny(verdict: MetricVerdict) -> list[Doubt]:
             "take it for no difference in practice",
         )
     ]
-
-
-def _plain(metric: Metric) -> str:
-    """Its name among the quantities that have a grade: decode_tok_s of decode_tok_s_c8."""
-    return metric.name if metric.concurrency is None else metric.name.removesuffix(f"_c{metric.concurrency}")
 
 
 def _rng(design: Design, *names: str) -> np.random.Generator:

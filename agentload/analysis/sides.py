@@ -53,9 +53,8 @@ def _metric(
     runs = [one.value(metric.name) for one in valid]
     value, by = pooled(runs)
     values = [run.number for run in runs if run.number is not None]
-    name = metric.name if metric.concurrency is None else metric.name.removesuffix(f"_c{metric.concurrency}")
-    computed = QUANTITIES[name].origin is Origin.COMPUTED
-    graded = grade(name, repetition=None if computed else repetition, simulated=simulated)
+    computed = QUANTITIES[metric.plain].origin is Origin.COMPUTED
+    graded = grade(metric.plain, repetition=None if computed else repetition, simulated=simulated)
     return {
         "pooled": value,
         "pooled_by": by,

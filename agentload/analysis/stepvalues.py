@@ -61,15 +61,15 @@ def not_exercised(metric: Metric, found: Sequence[StepFound]) -> list[Doubt]:
     """Return why a metric of one concurrency has no verdict: what is under test hardly ever acted there."""
     if metric.concurrency is None:
         return []
-    own = [
-        (one.acts_beside_decode, validity.exposure([part for part in one.segments if _is_at(part, metric.concurrency)]))
-        for one in found
-        if one.valid
+    concerned = [one for one in found if one.valid and one.acts_beside_decode]
+    each = [
+        validity.exposure([part for part in one.segments if concurrency_of(part) == metric.concurrency])
+        for one in concerned
     ]
-    shares = [share for settings, share in own if settings and share is not None]
+    shares = [share for share in each if share is not None]
     if not shares or min(shares) >= validity.LEAST_EXPOSURE:
         return []
-    names = ", ".join(sorted({name for settings, _ in own for name in settings}))
+    names = ", ".join(sorted({name for one in concerned for name in one.acts_beside_decode}))
     return [
         Doubt(
             "flag-not-exercised",
@@ -78,10 +78,6 @@ def not_exercised(metric: Metric, found: Sequence[StepFound]) -> list[Doubt]:
             "look at a higher concurrency, or let agents work",
         )
     ]
-
-
-def _is_at(segment: Mapping[str, Any], concurrency: int) -> bool:
-    return str(segment["segment"]).startswith(f"c{concurrency}-")
 
 
 def read(folder: ExperimentDir, design: Design, metrics: Mapping[str, Metric]) -> list[StepFound]:

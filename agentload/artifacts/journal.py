@@ -5,7 +5,6 @@ experiment up again knows exactly where it was. A last line that was cut off sta
 behind it by the next writer, and is read over; the `resumed` event names it.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from agentload import folders
 from agentload.artifacts import schemas, strict
 from agentload.artifacts.design import ExperimentDir
 from agentload.artifacts.jsonlines import dumps
-from agentload.artifacts.rundir import Status
+from agentload.artifacts.rundir import Status, digest
 from agentload.artifacts.strict import Count, Ns, Ours
 from agentload.errors import ArtifactError
 
@@ -238,24 +237,12 @@ def check_design(folder: ExperimentDir, told: Told) -> None:
     first = told.events[0] if told.events else None
     if not isinstance(first, ExperimentStarted) or first.design is None:
         return
-    found = design_digest(folder)
+    found = digest(folder.design_path)
     if found != first.design:
         raise ArtifactError(
             f"{folder.design_path}: it was changed after the first start: expected sha256 {first.design} "
             f"(journal.jsonl), got {found}; put it back as it was"
         )
-
-
-def design_digest(folder: ExperimentDir) -> str:
-    """Return the sha256 of design.json.
-
-    Raises:
-        ArtifactError: it cannot be read.
-    """
-    try:
-        return hashlib.sha256(folder.design_path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise ArtifactError(f"{folder.design_path}: cannot be read: {error.strerror}") from error
 
 
 class Journal:

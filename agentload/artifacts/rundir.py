@@ -6,6 +6,7 @@
 Raw files are only appended to; derived/ can be deleted and made again.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -154,6 +155,22 @@ def find(path: Path) -> RunDir:
     except OSError as error:
         raise InputError(f"{path}: cannot be looked into: {error.strerror}") from error
     return RunDir(path)
+
+
+def digest(path: Path, *, sync: bool = False) -> str:
+    """Return the sha256 of a file; with `sync` it is on the disk then, so that a power cut cannot take it.
+
+    Raises:
+        ArtifactError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            if sync:
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from error
+    return found
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -12,11 +12,25 @@ import typer
 from agentload import plugins
 from agentload.commands import scenario_options
 from agentload.commands.ab_status import show as show_status
-from agentload.commands.scenario_options import DEFAULTS, KeyPath, limit, option
+from agentload.commands.scenario_options import (
+    Agents,
+    Context,
+    KeyPath,
+    MachineProfile,
+    Quiet,
+    ServerArgs,
+    ServerKind,
+    Stagger,
+    ToolCalls,
+    UnsafeNoSandbox,
+    Wall,
+    option,
+)
 from agentload.errors import InputError, UsageError
-from agentload.run import experiment_file, scenario, toml_values
+from agentload.run import experiment_file, toml_file, toml_values
 from agentload.run.experiment_file import Experiment
-from agentload.run.experiment_shape import PLAIN_NAME, RESTARTS
+from agentload.run.experiment_shape import RESTARTS
+from agentload.run.scenario import PLAIN_NAME
 
 _SCENARIO: Final = "scenario"
 _STATUS: Final = "status"
@@ -42,17 +56,15 @@ def ab(
     repeat: Annotated[
         int | None, option("Restarts of each value.", f"{RESTARTS}; of a request parameter: 1 start")
     ] = None,
-    agents: Annotated[int | None, option("How many agents.", DEFAULTS["agents"])] = None,
-    stagger: Annotated[float | None, option("Seconds between their starts.", DEFAULTS["stagger_s"])] = None,
-    server: Annotated[
-        str | None, option("twin: a simulated ds4-server, in virtual time; embedded: the small real one.", "embedded")
-    ] = None,
-    profile: Annotated[str | None, option("Of the twin: whose costs it has.", "m3-ultra")] = None,
+    agents: Agents = None,
+    stagger: Stagger = None,
+    server: ServerKind = None,
+    profile: MachineProfile = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Of the twin: an option of all runs, NAME=VALUE.", show_default=False),
     ] = None,
-    server_args: Annotated[str | None, option("Further flags for the embedded server, as one string.")] = None,
+    server_args: ServerArgs = None,
     base_url: Annotated[str | None, option("A running server, for request parameters: it is not restarted.")] = None,
     model: Annotated[str | None, option("Its model.", "the first of /v1/models")] = None,
     workload: Annotated[str | None, option("agents, or fixed: equal requests, 1, 4 and 8 at once.", "agents")] = None,
@@ -67,13 +79,11 @@ def ab(
         option("A pinned corpus' name, or the path of a git checkout of yours.", "standard; embedded server: tiny"),
     ] = None,
     task: Annotated[list[str] | None, option("A task by name; may be repeated.", "drawn by the seed")] = None,
-    tool_calls: Annotated[int | None, limit("Most tool calls of an agent.", "tool_calls")] = None,
-    wall: Annotated[float | None, limit("Most seconds an agent may work; then it is cut off.", "wall_s")] = None,
-    context: Annotated[int | None, limit("Most tokens of context of an agent.", "context_tokens")] = None,
+    tool_calls: ToolCalls = None,
+    wall: Wall = None,
+    context: Context = None,
     seed: Annotated[int | None, option("Seed of the order, of tasks and of sampling.", "0")] = None,
-    unsafe_no_sandbox: Annotated[
-        bool, typer.Option("--unsafe-no-sandbox", help="Run tools without a sandbox where none works.")
-    ] = False,
+    unsafe_no_sandbox: UnsafeNoSandbox = False,
     name: Annotated[str | None, option("The directory's name.", "the file's; else the time, and chance")] = None,
     out: Annotated[Path | None, option("Where experiments' directories are made.", _OUT)] = None,
     until: Annotated[str | None, option("HH:MM: begin no run that is not expected to end by then.")] = None,
@@ -81,7 +91,7 @@ def ab(
         bool, typer.Option("--retry", help="Do those again too that came to an end of their own but do not count.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print comparison.json alone on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compare values of one setting: runs in a balanced order, each on a fresh server, and a verdict.
 
@@ -175,11 +185,11 @@ def _asked(file: Path | None, given: Mapping[KeyPath, tuple[str, Any]]) -> tuple
         return experiment_file.from_options(given, _merged({}, given)), None
     if not file.exists():
         raise InputError(f"{file}: expected an experiment's file or directory, there is nothing")
-    fields = scenario.read_fields(file)
-    experiment = experiment_file.from_options(given, _merged(fields, given), str(file), text=scenario.read_text(file))
+    held = toml_file.read(file)
+    experiment = experiment_file.from_options(given, _merged(held.fields, given), str(file), text=held.text)
     if experiment.name is None and re.fullmatch(PLAIN_NAME, file.stem):
         experiment = experiment.model_copy(update={"name": file.stem})
-    return experiment, None if given else file.read_bytes()
+    return experiment, None if given else held.data
 
 
 def _merged(fields: dict[str, Any], given: Mapping[KeyPath, tuple[str, Any]]) -> dict[str, Any]:

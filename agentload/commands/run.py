@@ -2,26 +2,39 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from agentload import plugins
 from agentload.commands import scenario_options
-from agentload.commands.scenario_options import DEFAULTS, PART, limit, option
-from agentload.run import scenario
+from agentload.commands.scenario_options import (
+    DEFAULTS,
+    PART,
+    Agents,
+    Context,
+    MachineProfile,
+    Quiet,
+    ServerArgs,
+    ServerKind,
+    Stagger,
+    ToolCalls,
+    UnsafeNoSandbox,
+    Wall,
+    limit,
+    option,
+)
+from agentload.run import scenario, toml_file
 
 
 def run(
     scenario_file: Annotated[
         Path | None, typer.Argument(help="A scenario in TOML; options win over it.", show_default=False)
     ] = None,
-    agents: Annotated[int | None, option("How many agents.", DEFAULTS["agents"])] = None,
-    stagger: Annotated[float | None, option("Seconds between their starts.", DEFAULTS["stagger_s"])] = None,
-    server: Annotated[
-        str | None, option("twin: a simulated ds4-server, in virtual time; embedded: the small real one.", "embedded")
-    ] = None,
-    profile: Annotated[str | None, option("Of the twin: whose costs it has.", "m3-ultra")] = None,
+    agents: Agents = None,
+    stagger: Stagger = None,
+    server: ServerKind = None,
+    profile: MachineProfile = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Of the twin: an option, NAME=VALUE; may be repeated.", show_default=False),
@@ -32,7 +45,7 @@ def run(
     launch: Annotated[str | None, option("Start and own this server; {port} becomes a free port.")] = None,
     server_log: Annotated[str | None, option("The log file of the server behind --base-url.")] = None,
     log_format: Annotated[str | None, option("The log's format: ds4, llamacpp.", "detected")] = None,
-    server_args: Annotated[str | None, option("Further flags for the embedded server, as one string.")] = None,
+    server_args: ServerArgs = None,
     corpus: Annotated[
         str | None,
         option(
@@ -52,29 +65,26 @@ def run(
     condition: Annotated[
         str | None, option("What is under test, as the markers say it.", DEFAULTS["condition"])
     ] = None,
-    tool_calls: Annotated[int | None, limit("Most tool calls of an agent.", "tool_calls")] = None,
-    wall: Annotated[float | None, limit("Most seconds an agent may work; then it is cut off.", "wall_s")] = None,
+    tool_calls: ToolCalls = None,
+    wall: Wall = None,
     answer_tokens: Annotated[int | None, limit("Most tokens of one answer.", "answer_tokens", PART)] = None,
     final_tokens: Annotated[int | None, limit("Most tokens of the final answer.", "final_tokens", PART)] = None,
-    context: Annotated[int | None, limit("Most tokens of context of an agent.", "context_tokens")] = None,
+    context: Context = None,
     warmup: Annotated[
         bool, typer.Option("--warmup", help="Send requests before the measured ones: one alone, then all together.")
     ] = False,
-    unsafe_no_sandbox: Annotated[
-        bool, typer.Option("--unsafe-no-sandbox", help="Run tools without a sandbox where none works.")
-    ] = False,
+    unsafe_no_sandbox: UnsafeNoSandbox = False,
     out: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print account.json alone on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run coding agents against a server and account for their work.
 
     With nothing configured, a real llama.cpp server with a small model is started (extra `local`), and three agents
     work on the tiny corpus. What is used, and why, is said first.
     """
-    text = scenario.read_text(scenario_file) if scenario_file else ""
-    verbatim = scenario_file.read_bytes() if scenario_file else None
-    fields: dict[str, Any] = scenario.read_fields(scenario_file) if scenario_file else {}
+    held = toml_file.read(scenario_file) if scenario_file else None
+    text, verbatim, fields = (held.text, held.data, held.fields) if held is not None else ("", None, {})
     given = scenario_options.given_ones(
         {
             ("agents",): ("--agents", agents),

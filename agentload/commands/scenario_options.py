@@ -4,7 +4,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -27,6 +27,23 @@ def limit(what: str, name: str, also: str = "") -> Any:
     """Return an option for a limit of the agents, with both its defaults shown."""
     standard, embedded = getattr(scenario.STANDARD_LIMITS, name), getattr(scenario.EMBEDDED_LIMITS, name)
     return option(what, f"{standard:.0f}; embedded server: {embedded:.0f}{also}")
+
+
+# Options that mean the same to every command that has them.
+Agents = Annotated[int | None, option("How many agents.", DEFAULTS["agents"])]
+Stagger = Annotated[float | None, option("Seconds between their starts.", DEFAULTS["stagger_s"])]
+ServerKind = Annotated[
+    str | None, option("twin: a simulated ds4-server, in virtual time; embedded: the small real one.", "embedded")
+]
+MachineProfile = Annotated[str | None, option("Of the twin: whose costs it has.", "m3-ultra")]
+ServerArgs = Annotated[str | None, option("Further flags for the embedded server, as one string.")]
+ToolCalls = Annotated[int | None, limit("Most tool calls of an agent.", "tool_calls")]
+Wall = Annotated[float | None, limit("Most seconds an agent may work; then it is cut off.", "wall_s")]
+Context = Annotated[int | None, limit("Most tokens of context of an agent.", "context_tokens")]
+UnsafeNoSandbox = Annotated[
+    bool, typer.Option("--unsafe-no-sandbox", help="Run tools without a sandbox where none works.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")]
 
 
 def corpus_key(corpus: str | None) -> str:

@@ -45,6 +45,11 @@ class Metric:
     value: Reader | None = None  # without `amount`
     concurrency: int | None = None  # of the fixed workload: of its segments with so many requests at once
 
+    @property
+    def plain(self) -> str:
+        """Its name among the quantities that have a grade: decode_tok_s of decode_tok_s_c8."""
+        return self.name if self.concurrency is None else self.name.removesuffix(f"_c{self.concurrency}")
+
     def measure(self, segment: Mapping[str, Any]) -> Measured:
         """Return what a segment of account.json says of it."""
         if self.amount is None or self.base is None:

@@ -21,7 +21,7 @@ from agentload.analysis import validity
 from agentload.artifacts import journal
 from agentload.artifacts.design import Design, ExperimentDir, Step
 from agentload.artifacts.journal import Journal, Told
-from agentload.artifacts.rundir import RunDir
+from agentload.artifacts.rundir import RunDir, digest
 from agentload.core.ports import Clock
 from agentload.errors import AgentloadError, ArtifactError, InterruptionError, UsageError
 from agentload.run import exclusive, launching, machine_state, run_outcome, runner, standing
@@ -243,7 +243,7 @@ class _Night:
         told = self._book.told
         facts = {"pid": os.getpid(), "version": version("agentload")}
         if not told.events:
-            self._tell("experiment_started", **facts, design=journal.design_digest(self._folder))
+            self._tell("experiment_started", **facts, design=digest(self._folder.design_path))
             return
         if told.torn:
             lines = ", ".join(map(str, told.torn))

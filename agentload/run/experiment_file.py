@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from agentload.core import metrics
 from agentload.errors import UsageError
-from agentload.run import explaining, scenario, variants
+from agentload.run import explaining, toml_file, variants
 from agentload.run.experiment_shape import SCHEMA, Experiment, RefusedError, keys_of
 from agentload.run.scenario import Fixed
 
@@ -22,7 +22,8 @@ def read(path: Path) -> Experiment:
         InputError: it is missing or no TOML; the line is named.
         UsageError: a key is unknown or its value is not acceptable; the line is named.
     """
-    return from_fields(scenario.read_fields(path), str(path), text=scenario.read_text(path))
+    held = toml_file.read(path)
+    return from_fields(held.fields, str(path), text=held.text)
 
 
 def from_options(

@@ -15,14 +15,13 @@ from agentload.artifacts.design import Value
 from agentload.errors import UsageError
 from agentload.run import scenario
 from agentload.run.request_fields import RequestFields
-from agentload.run.scenario import Scenario, Seconds, Text, Word
+from agentload.run.scenario import PLAIN_NAME, Scenario, Seconds, Text, Word
 
 # /1: first.
 SCHEMA: Final = "agentload.experiment/1"
 
 MOST_VARIANTS: Final = 26  # A to Z
 RESTARTS: Final = 3  # of each variant, where nobody says; at two a side a claim needs 3.2 times the wider range
-PLAIN_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _DEEPEST: Final = 32  # parts of a request parameter's dotted name
 _OURS: Final = ("name", "condition", "parts")  # of [scenario]: decided for each run
 

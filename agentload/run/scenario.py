@@ -1,14 +1,12 @@
 """What exactly is to be run? A scenario: read from TOML or options, checked once, and kept with the run."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from agentload.agents.outcome import AgentLimits
-from agentload.errors import InputError, UsageError
+from agentload.errors import UsageError
 from agentload.run import explaining, twin_settings
 from agentload.run.request_fields import RequestFields
 
@@ -16,8 +14,7 @@ from agentload.run.request_fields import RequestFields
 SCHEMA: Final = "agentload.scenario/1"
 
 STANDARD_LIMITS: Final = AgentLimits()
-_MOST_BYTES: Final = 2**20  # of a scenario's file; a device may never end
-_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+PLAIN_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _PROMPT_TOKENS: Final = 1100  # of the system prompt, the tools and a task: 1,041 to 1,055 measured with SmolLM2
 _CALL_TOKENS: Final = 200  # of a short tool call and the least result that an agent is given (400 bytes)
 ANSWER_PART: Final = 8  # an answer whose limit nobody gave has at most this part of the context
@@ -120,7 +117,7 @@ FIXED_LIMITS: Final = Limits(min_tool_calls=0, min_growth_tokens=0)
 class Part(_Model):
     """One segment of a run: all agents work between its two markers. A run without parts is one."""
 
-    segment: Annotated[str, Field(pattern=_NAME)]
+    segment: Annotated[str, Field(pattern=PLAIN_NAME)]
     condition: Word
     request: RequestFields = {}  # of this part, over the scenario's
 
@@ -155,7 +152,7 @@ class Scenario(_Model):
     """One run, all of it. Defaults that depend on the server are filled in by `resolve`."""
 
     schema_: Literal["agentload.scenario/1"] = Field(SCHEMA, alias="schema")
-    name: Annotated[str, Field(pattern=_NAME)] = "run"
+    name: Annotated[str, Field(pattern=PLAIN_NAME)] = "run"
     condition: Word = "default"
     workload: Literal["agents", "fixed"] = "agents"
     fixed: Fixed | None = None  # of the fixed workload
@@ -377,34 +374,3 @@ def keys_of(path: Sequence[str]) -> list[str]:
     }
     model = parts.get(path[0], Scenario) if path else Scenario
     return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def read_text(path: Path) -> str:
-    """Read a scenario file, with or without a byte order mark.
-
-    Raises:
-        InputError: it is missing or no text.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise InputError(f"{path}: expected a file of at most {_MOST_BYTES // 2**20} MiB, it is longer")
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: expected TOML in UTF-8: {error}") from error
-
-
-def read_fields(path: Path) -> dict[str, Any]:
-    """Read a scenario file's fields.
-
-    Raises:
-        InputError: it is missing or no TOML; the line is named.
-    """
-    try:
-        # TOML allows CR LF; read as text, not bytes, it takes a byte order mark too, which many editors write.
-        return tomllib.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: expected TOML: {error}") from error

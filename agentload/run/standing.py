@@ -1,13 +1,12 @@
 """Which runs of an experiment stand, and are their raw files still what they were that night?"""
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Final
 
 from agentload.analysis import account as accounts
 from agentload.artifacts.journal import RunDone, RunHistory
-from agentload.artifacts.rundir import RunDir
+from agentload.artifacts.rundir import RunDir, digest
 from agentload.errors import ArtifactError
 
 _BROKEN: Final = ("started", "cancelled", "error")  # nothing that a run of this status holds is a result
@@ -22,7 +21,7 @@ def digests(run: RunDir) -> dict[str, str]:
     Raises:
         ArtifactError: a file cannot be read.
     """
-    return {name: _digest(run.path / name, sync=True) for name in _raw_files(run.path)}
+    return {name: digest(run.path / name, sync=True) for name in _raw_files(run.path)}
 
 
 def _raw_files(folder: Path) -> list[str]:
@@ -35,24 +34,13 @@ def _raw_files(folder: Path) -> list[str]:
     return sorted(found)
 
 
-def _digest(path: Path, *, sync: bool) -> str:
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            if sync:  # a power cut must not take what the journal says is there
-                os.fsync(file.fileno())
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from error
-    return digest
-
-
 def account_digest(run: RunDir) -> str:
     """Return the sha256 of the run's account.json.
 
     Raises:
         ArtifactError: it cannot be read.
     """
-    return _digest(run.derived / "account.json", sync=False)
+    return digest(run.derived / "account.json")
 
 
 def stands(done: RunDone | None, *, retry: bool) -> bool:
@@ -87,13 +75,13 @@ def verify(run: RunDir, done: RunDone, *, same_version: bool) -> str | None:
             account made again by the same version is another.
     """
     advice = f"put back what was there, or remove {run.path} to have it run again"
-    for name, digest in done.files.items():
+    for name, expected in done.files.items():
         path = run.path / name
         if not path.is_file():
             raise ArtifactError(f"{path}: expected a file, it is gone; {advice}")
-        if _digest(path, sync=False) != digest:
+        if digest(path) != expected:
             raise ArtifactError(
-                f"{path}: expected what the run wrote (sha256 {digest[:12]}...), it was changed; {advice}"
+                f"{path}: expected what the run wrote (sha256 {expected[:12]}...), it was changed; {advice}"
             )
     status = run.read_manifest().status
     if status != done.status:

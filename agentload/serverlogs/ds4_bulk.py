@@ -14,20 +14,7 @@ import numpy as np
 from agentload.serverlogs import ds4_columns as columns
 from agentload.serverlogs import ds4_runs
 from agentload.serverlogs.ds4_runs import Run
-from agentload.serverlogs.words import (
-    LONGEST,
-    PAD,
-    Bytes,
-    Flags,
-    Ints,
-    Words,
-    line_ends,
-    mask,
-    runs,
-    to_space,
-    word,
-    words,
-)
+from agentload.serverlogs.words import LONGEST, PAD, Bytes, Flags, Ints, Words, cut, mask, runs, to_space, word, words
 
 FEW: Final = 100  # lines: to read any number of them together takes as long as so many one by one
 LEAST_BYTES: Final = PAD + 1  # of a block
@@ -59,14 +46,8 @@ class Block:
             together: give runs of lines as one event.
             few: fewer lines than that are handed over, although they have the usual shape.
         """
-        raw = np.frombuffer(block, np.uint8)
-        newlines = np.flatnonzero(raw == ord("\n"))
+        raw, newlines, self.starts, self._ends, by_hand, blank, near = cut(block)  # the last lines are handed over
         self.count = len(newlines)
-        self.starts = np.concatenate((np.zeros(1, np.int64), newlines + 1))  # and the block's end
-        self._ends, by_hand = line_ends(block, raw, newlines)
-        blank = self._ends == self.starts[:-1]
-        # The last lines are handed over, so that nothing is looked for past the end: a copy with room costs more.
-        near = int(np.searchsorted(self.starts, len(block) - PAD))
         starts, ends, at = self.starts[:near], self._ends[:near], words(block)
         head, shape = at[starts], at[starts + 4] & _SHAPE
         stamped, engine = shape == _STAMP, (head & mask(5)) == word(b"ds4: ")

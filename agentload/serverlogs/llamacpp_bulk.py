@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from agentload.serverlogs import llamacpp_columns as columns
-from agentload.serverlogs.words import PAD, Bytes, Flags, Ints, Words, line_ends, mask, runs, word, words
+from agentload.serverlogs.words import PAD, Bytes, Flags, Ints, Words, cut, mask, runs, word, words
 
 LEAST_BYTES: Final = PAD + 1  # of a block
 
@@ -29,14 +29,8 @@ class Block:
             block: ends with a newline, and has `LEAST_BYTES` at least.
             debug: it begins inside a debug entry.
         """
-        raw = np.frombuffer(block, np.uint8)
-        newlines = np.flatnonzero(raw == ord("\n"))
+        raw, newlines, self.starts, self._ends, by_hand, blank, near = cut(block)  # the last lines are handed over
         self.count = len(newlines)
-        self.starts = np.concatenate((np.zeros(1, np.int64), newlines + 1))  # and the block's end
-        self._ends, by_hand = line_ends(block, raw, newlines)
-        blank = self._ends == self.starts[:-1]
-        # The last lines are handed over, so that nothing is looked for past the end: a copy with room costs more.
-        near = int(np.searchsorted(self.starts, len(block) - PAD))
         at = words(block)
         starts, ends, odd = self.starts[:near], self._ends[:near], by_hand[:near] | blank[:near]
         lines = columns.prefixes(at, starts)

@@ -5,7 +5,7 @@ eight bytes from where each line has been read so far, as one integer, are compa
 number. A step costs 1 to 3 ns a line.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -148,6 +148,27 @@ def runs(of: Flags) -> tuple[Ints, Ints]:
     """Return where each run begins, and what follows it."""
     edges = np.flatnonzero(np.diff(of, prepend=False, append=False))
     return edges[::2], edges[1::2]
+
+
+class Cut(NamedTuple):
+    """The lines of a block, which ends with a newline."""
+
+    raw: Bytes
+    newlines: Ints
+    starts: Ints  # and the block's end
+    ends: Ints
+    odd: Flags  # has a byte that no line should have
+    blank: Flags
+    near: int  # lines before that end in front of the last PAD bytes: of these nothing is looked for past the end
+
+
+def cut(block: bytes) -> Cut:
+    """Cut a block into its lines; a copy with room behind the last ones would cost more than leaving them out."""
+    raw = np.frombuffer(block, np.uint8)
+    newlines = np.flatnonzero(raw == ord("\n"))
+    starts = np.concatenate((np.zeros(1, np.int64), newlines + 1))
+    ends, odd = line_ends(block, raw, newlines)
+    return Cut(raw, newlines, starts, ends, odd, ends == starts[:-1], int(np.searchsorted(starts, len(block) - PAD)))
 
 
 def line_ends(block: bytes, raw: Bytes, newlines: Ints) -> tuple[Ints, Flags]:

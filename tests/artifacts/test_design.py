@@ -10,6 +10,7 @@ import pytest
 from agentload.artifacts import journal
 from agentload.artifacts.design import ExperimentDir
 from agentload.artifacts.journal import Journal
+from agentload.artifacts.rundir import digest
 from agentload.errors import ArtifactError
 from tests.run.nights import six
 
@@ -55,7 +56,7 @@ def test_a_design_that_was_changed_after_the_first_start_is_refused(tmp_path: Pa
     folder = edited(tmp_path, lambda _: None)
     before = folder.design_path.read_bytes()
     with Journal(folder.journal_path, journal.read(folder.journal_path)) as book:
-        book.append("experiment_started", 5, pid=1, version="0.1.0", design=journal.design_digest(folder))
+        book.append("experiment_started", 5, pid=1, version="0.1.0", design=digest(folder.design_path))
     told = journal.read(folder.journal_path)
     journal.check_design(folder, told)  # as it was
     folder.design_path.write_bytes(before.replace(b'"metric": "prefill_tok_s"', b'"metric": "overlap"'))

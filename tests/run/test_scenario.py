@@ -10,7 +10,7 @@ from agentload.agents.chat import encode_body
 from agentload.agents.outcome import AgentLimits
 from agentload.core.records import ChatCall
 from agentload.errors import InputError, UsageError
-from agentload.run import explaining, request_fields, scenario
+from agentload.run import explaining, request_fields, scenario, toml_file
 from agentload.run.scenario import EMBEDDED_LIMITS, TWIN_LIMITS, Fixed, Limits, Scenario, resolve
 
 URL = "http://127.0.0.1:8080/v1"
@@ -359,7 +359,7 @@ def test_a_scenario_written_as_toml_is_the_same_one_when_it_is_read(fields: dict
     path = tmp_path / "scenario.toml"
     for made in (of(**fields), resolve(of(**fields))):
         path.write_text(tomli_w.dumps(made.dump()), encoding="utf-8")
-        again = scenario.from_fields(scenario.read_fields(path), "")
+        again = scenario.from_fields(toml_file.read(path).fields, "")
         assert again == made
         assert again.dump()["schema"] == "agentload.scenario/1"
     # What was resolved stays as it is: the file that a run keeps gives the same run again.
@@ -371,28 +371,28 @@ def test_broken_toml_is_told_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text('agents = 3\nname = "x\n', encoding="utf-8")
     with pytest.raises(InputError, match=r"bad\.toml: expected TOML: .*at line 2, column"):
-        scenario.read_fields(path)
+        toml_file.read(path)
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_taken(tmp_path: Path) -> None:
     path = tmp_path / "windows.toml"
     path.write_bytes(b'\xef\xbb\xbfagents = 2\r\nname = "x"\r\n')
-    assert scenario.read_fields(path) == {"agents": 2, "name": "x"}
+    assert toml_file.read(path).fields == {"agents": 2, "name": "x"}
 
 
 def test_a_number_too_long_to_read_is_an_input_error(tmp_path: Path) -> None:
     path = tmp_path / "long.toml"
     path.write_text(f"agents = {'9' * 5000}\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"long\.toml: expected TOML: Exceeds the limit"):
-        scenario.read_fields(path)
+        toml_file.read(path)
 
 
 def test_a_scenario_file_that_is_not_there_or_no_text_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.toml: cannot be read: No such file"):
-        scenario.read_fields(tmp_path / "none.toml")
+        toml_file.read(tmp_path / "none.toml")
     (tmp_path / "bytes.toml").write_bytes(b'name = "\xff"')
     with pytest.raises(InputError, match=r"bytes\.toml: expected TOML in UTF-8: "):
-        scenario.read_fields(tmp_path / "bytes.toml")
+        toml_file.read(tmp_path / "bytes.toml")
 
 
 @pytest.mark.parametrize("server", [{"log": "a\0b"}, {"launch": "serve \0"}, {"args": ["-c", "\0"]}])

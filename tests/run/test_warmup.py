@@ -13,7 +13,7 @@ from agentload.analysis.truth import TRUTH
 from agentload.artifacts.events import EVENT, WarmupRequest
 from agentload.artifacts.strict import validated
 from agentload.cli import app
-from agentload.run import scenario
+from agentload.run import scenario, toml_file
 from agentload.twin import truth
 from agentload.twin.events import Request
 from tests.run.chat_model import FINAL, ChatModel
@@ -148,7 +148,7 @@ def test_the_option_asks_for_the_usual_warm_up_and_leaves_a_files_own_alone(cach
         assert (done.exit_code, done.exception) == (0, None)
         run = only_run(out)
         tried.append([(one.concurrency, one.prompt_tokens) for one in warmups(Made(run))])
-        assert scenario.read_fields(run.scenario_path)["warmup"]["concurrency"] == ([1, 2] if path == usual else [1])
+        assert toml_file.read(run.scenario_path).fields["warmup"]["concurrency"] == ([1, 2] if path == usual else [1])
     assert tried == [[(1, 350), (2, 350), (2, 350)], [(1, 90)]]
 
 

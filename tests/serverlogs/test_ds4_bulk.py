@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from agentload.core import markers
 from agentload.core.records import LogFacts
 from agentload.serverlogs import ds4
+from tests.serverlogs.edits import changed
 
 MARKER = markers.render("begin", "s1", "r1", "a", 1_790_000_000_000_000_000).decode()
 AT = "0914 12:00:00 "
@@ -127,16 +128,6 @@ def story(rounds: int, scale: int = 1) -> list[str]:
         for at, text in sorted(lines, key=lambda one: one[0])
     ]
     return [line for each in stamped for line in (each, "ds4: expert cache hit", "elsewhere")[: 1 + len(each) % 3]]
-
-
-def changed(lines: list[str], edits: list[tuple[int, str | int | None, bool]]) -> list[str]:
-    """Put in a line, put it in another one's place, take one away; cut its end off, or put it there twice."""
-    for place, odd, other in edits:
-        if isinstance(odd, int):
-            lines[place : place + 1] = [one + one[odd:] if other else one[:odd] for one in lines[place : place + 1]]
-        else:
-            lines[place : place + (other or odd is None)] = [] if odd is None else [odd]
-    return lines
 
 
 ODD = st.one_of(ds4_like(), ds4_like(), st.sampled_from(DS4_RARE + DS4_PLAIN), st.integers(-99, -1), st.none())

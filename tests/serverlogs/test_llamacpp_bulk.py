@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from agentload.core import markers
 from agentload.core.records import LogFacts
 from agentload.serverlogs import llamacpp
+from tests.serverlogs.edits import changed
 
 MARKER = markers.render("begin", "s1", "r1", "a", 1_790_000_000_000_000_000).decode()
 WHO = "id  1 | task 7 | "
@@ -136,16 +137,6 @@ def story(rounds: int, *, debug: bool = False) -> list[str]:
                 f"{at}.901.69{slot} I slot      release: {who}stop processing: n_tokens = {150 + slot}, truncated = 0",
             ]
         lines += ["0.40.000.000 I srv  update_slots: all slots are idle"]
-    return lines
-
-
-def changed(lines: list[str], edits: list[tuple[int, str | int | None, bool]]) -> list[str]:
-    """Put in a line, put it in another one's place, take one away; cut its end off, or put it there twice."""
-    for place, odd, other in edits:
-        if isinstance(odd, int):
-            lines[place : place + 1] = [one + one[odd:] if other else one[:odd] for one in lines[place : place + 1]]
-        else:
-            lines[place : place + (other or odd is None)] = [] if odd is None else [odd]
     return lines
 
 
