@@ -218,7 +218,7 @@ def _download(pin: Pin, settings: IndexSettings, scratch: Path, by_hand: Path, p
     tried: list[str] = []
     for indexes, links in _sources(settings):
         address = (indexes + links or [_DEFAULT_INDEX])[0]
-        shown = _without_secrets(address)
+        shown = without_secrets(address)
         with _said_by_unearth() as said:
             try:
                 with _client(settings) as client:
@@ -232,7 +232,7 @@ def _download(pin: Pin, settings: IndexSettings, scratch: Path, by_hand: Path, p
                     link, missing = _choose(pin, finder)
                     if link is not None:
                         path = _bring(link, finder, scratch, progress)
-                        return _checked(path, pin.sha256, _without_secrets(link.url_without_fragment))
+                        return _checked(path, pin.sha256, without_secrets(link.url_without_fragment))
                     told = "; ".join(dict.fromkeys(said)) or missing
             except (httpx2.HTTPError, httpx2.InvalidURL, UnpackError, ImportError, ValueError, OSError) as error:
                 if isinstance(error, OSError) and (folders.is_full(error) or _is_below(error.filename, scratch)):
@@ -240,7 +240,7 @@ def _download(pin: Pin, settings: IndexSettings, scratch: Path, by_hand: Path, p
                 told = str(error).splitlines()[0] if str(error) else type(error).__name__
             if not _has_sound_port(address):  # the error would show what stands there: the start of a password
                 told = "its port is no number, or its password holds a # ? or / that is not percent-encoded"
-        tried.append(f"{shown} ({_without_secrets(told)})")
+        tried.append(f"{shown} ({without_secrets(told)})")
     proxy = f"; a proxy is set by {', '.join(settings.proxies)}" if settings.proxies else ""
     raise FetchError(
         f"cannot fetch {pin.filename} of {pin.requirement} from {'; '.join(tried) or 'anywhere: no index is allowed'}"
@@ -294,7 +294,7 @@ def _is_below(name: object, folder: Path) -> bool:
     return isinstance(name, str) and Path(name).is_relative_to(folder)
 
 
-def _without_secrets(text: str) -> str:
+def without_secrets(text: str) -> str:
     """Return `text` with *** for the user and password of each address, and without the query.
 
     A password may hold an unquoted `#`, `?` or `/`, so all up to the last `@` of a word goes.

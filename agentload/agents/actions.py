@@ -16,7 +16,9 @@ from agentload.core.records import Completion, ToolCall
 
 
 class Actions(Protocol):
-    """One way to exchange tool calls with a model, one call an answer."""
+    """One way to exchange tool calls with a model."""
+
+    parallel: bool  # whether an answer may hold several calls
 
     def request_tools(self, tools: Sequence[Tool]) -> tuple[dict[str, Any], ...]:
         """Return the `tools` of every request: the same each time, since a change would undo the prefix cache."""
@@ -30,8 +32,8 @@ class Actions(Protocol):
         """Return what the system prompt must add; empty when nothing."""
         ...
 
-    def said(self, completion: Completion) -> tuple[dict[str, Any], tuple[ToolCall, ...]]:
-        """Return the assistant's message for the history, and the call in it; no call: it is an answer."""
+    def said(self, completion: Completion, most: int = 1) -> tuple[dict[str, Any], tuple[ToolCall, ...]]:
+        """Return the assistant's message for the history, and at most `most` calls in it; none: it is an answer."""
         ...
 
     def result(self, call: ToolCall, text: str) -> dict[str, Any]:
@@ -64,26 +66,33 @@ def _finite(digits: str) -> float:
 class NativeActions:
     """OpenAI tool calls."""
 
+    def __init__(self, *, parallel: bool = False) -> None:
+        """`parallel`: ask for several calls in one answer, and take them."""
+        self.parallel = parallel
+
     def request_tools(self, tools: Sequence[Tool]) -> tuple[dict[str, Any], ...]:
         """Return the tools' schemas."""
         return tuple({"type": "function", "function": {"name": tool.name, **tool.schema()}} for tool in tools)
 
     def parameters(self) -> dict[str, Any]:
-        """One call an answer; llama.cpp's and ds4's servers do not heed it, so `said` keeps the first only."""
-        return {"parallel_tool_calls": False}
+        """Whether an answer may hold several calls; llama.cpp's and ds4's servers do not heed it, so `said` does."""
+        return {"parallel_tool_calls": self.parallel}
 
     def system_note(self, tools: Sequence[Tool]) -> str:  # noqa: ARG002 - the other protocol needs it
         """Nothing: the template shows the tools."""
         return ""
 
-    def said(self, completion: Completion) -> tuple[dict[str, Any], tuple[ToolCall, ...]]:
-        """Return the answer as a message.
+    def said(self, completion: Completion, most: int = 1) -> tuple[dict[str, Any], tuple[ToolCall, ...]]:
+        """Return the answer as a message, with the first `most` calls; of two with one id only the first is kept.
 
         Arguments that are no JSON object would make a server refuse every later request (llama.cpp: HTTP 500), so
         the history holds them as text under one key, `unparsed`, and none at all as an empty object; the call itself
         keeps what the model wrote.
         """
-        calls = completion.tool_calls[:1]
+        by_id: dict[str, ToolCall] = {}
+        for call in completion.tool_calls:
+            by_id.setdefault(call.id, call)
+        calls = tuple(by_id.values())[:most]
         message: dict[str, Any] = {"role": "assistant", "content": completion.content or None}
         if completion.reasoning:
             message["reasoning_content"] = completion.reasoning
@@ -113,6 +122,8 @@ class NativeActions:
 class JsonActions:
     """One JSON object an answer, for models and servers without tool calls."""
 
+    parallel = False
+
     def __init__(self) -> None:
         self._calls = 0
 
@@ -137,7 +148,11 @@ class JsonActions:
             "Its result comes back as the next message. Any other answer is taken as your final one."
         )
 
-    def said(self, completion: Completion) -> tuple[dict[str, Any], tuple[ToolCall, ...]]:
+    def said(
+        self,
+        completion: Completion,
+        most: int = 1,  # noqa: ARG002 - the other protocol needs it
+    ) -> tuple[dict[str, Any], tuple[ToolCall, ...]]:
         """Return the answer as it came, and the first action in it."""
         message = {"role": "assistant", "content": completion.content}
         action = _first_action(completion.content)

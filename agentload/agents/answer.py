@@ -3,7 +3,8 @@
 Pure: events in, one answer out. Follows the chat completion chunks of the OpenAI API, with what servers add or leave
 out: `reasoning_content` (llama.cpp, ds4, SGLang) or `reasoning` (vLLM), llama.cpp's `timings` and `prompt_progress`,
 tool-call fragments without an id or an index, errors as events. A token is a non-empty reasoning or content text or a
-tool-call fragment with a name or arguments; a role, an empty text, a progress report and a usage block are not.
+tool-call fragment with a name or arguments; a role, an empty text, a progress report and a usage block are not. Where
+the usage counts one token and none of these came, its text was empty, and it came with the finish.
 """
 
 import json
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from agentload.agents.sse import ERROR, Event
-from agentload.core.records import ServerTimings, ToolCall, Usage
+from agentload.core.records import TEXTLESS, AnswerPhases, ServerTimings, ToolCall, Usage
 
 # First words of an error, stable: callers tell failures apart by them.
 CONTEXT_OVERFLOW: Final = "context overflow"  # the prompt does not fit the server's context
@@ -125,6 +126,7 @@ class Answer:
     raw_extra: list[tuple[int, str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problem: str | None = None
+    _finish_ns: int | None = None  # stamp of the event with the finish
     _content: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
     _calls: dict[int, _Call] = field(default_factory=dict)
@@ -201,6 +203,7 @@ class Answer:
     def _choice(self, t_ns: int, choice: dict[str, Any]) -> None:
         if choice.get("finish_reason") is not None:
             self.finish = str(choice["finish_reason"])
+            self._finish_ns = t_ns
         self._keep(t_ns, "choices.", choice, _CHOICE_KNOWN)
         delta = choice.get("delta") or {}
         if not isinstance(delta, dict):
@@ -259,6 +262,18 @@ class Answer:
             index = by_id[0] if by_id else last + 1
         return self._calls.setdefault(index, _Call())
 
+    def ended(self) -> None:
+        """Take note that no event follows: an only token without a text was not seen until now.
+
+        Of several such tokens nobody knows when the first one came.
+        """
+        usage = self.usage()
+        if self.token_ns or self._finish_ns is None or usage is None or usage.completion_tokens != 1:
+            return
+        self.token_ns.append(self._finish_ns)
+        self.t_first_token = self._finish_ns
+        self._note(TEXTLESS)
+
     # ---- out
 
     @property
@@ -301,6 +316,14 @@ class Answer:
         if prompt is None or decoded is None or prompt_ms is None or decode_ms is None:
             return None
         return ServerTimings(self._count(raw, "cache_n"), prompt, prompt_ms, decoded, decode_ms)
+
+    def phases(self) -> AnswerPhases | None:
+        """The `metrics` that vLLM sends with its last usage; None without those of prefill and decode."""
+        raw = self._last_extra.get("metrics")
+        prefill_ms, decode_ms = self._ms(raw, "time_to_first_token_ms"), self._ms(raw, "generation_time_ms")
+        if prefill_ms is None or decode_ms is None:
+            return None
+        return AnswerPhases(self._ms(raw, "queue_time_ms"), prefill_ms, decode_ms)
 
     def _count(self, raw: Any, name: str) -> int | None:
         value = self._known(raw, name, _MAX_COUNT)

@@ -178,6 +178,8 @@ async def _hint(client: openai.AsyncOpenAI, base_url: str, error: Exception) -> 
     """What may help against `error`, in brackets; nothing when nothing is known."""
     if isinstance(error, (openai.AuthenticationError, openai.PermissionDeniedError)):
         return " (set OPENAI_API_KEY to the server's key)"
+    if isinstance(error, openai.APIStatusError) and (there := error.response.headers.get("location")):
+        return f" (it points to {one_line(there)}: no redirect is followed, give the address itself)"
     if isinstance(error, openai.NotFoundError) and not base_url.endswith("/v1"):
         with suppress(openai.OpenAIError, httpx2.TransportError):
             await client.get(f"{base_url}/v1/models", cast_to=httpx2.Response)
@@ -264,8 +266,7 @@ class OpenAITransport:
             if not scope.cancelled_caught:
                 failure = _verdict(exchange, answer)
             elif answer.t_done is None:
-                came = sum(map(len, exchange.pieces))
-                failure = f"{CUT_OFF}: its time was over after {came} bytes of the answer's body"
+                failure = _cut_off(exchange, started, ended)
         calls = answer.tool_calls(call.request)
         return Completion(
             request=call.request,
@@ -282,6 +283,7 @@ class OpenAITransport:
             finish=answer.finish,
             usage=answer.usage(),
             timings=answer.timings(),
+            phases=answer.phases(),
             server_id=answer.server_id,
             model=answer.model,
             chunk_ns=tuple(answer.chunk_ns),
@@ -302,15 +304,15 @@ class OpenAITransport:
         The first event of a stream carries a role and no token, so it takes two. Where a server sends both in one
         piece, or progress while it prefills, this is a guess.
         """
+        return self.tokens(request) > 0
+
+    def tokens(self, request: str) -> int:
+        """How many tokens of the answer to `request` have come: its events without the first; 0 when it is not open.
+
+        Where a server puts several tokens into one event, there are more.
+        """
         exchange = self._open.get(request)
-        if exchange is None:
-            return False
-        events = 0
-        for piece in exchange.pieces:
-            events += piece.count(b"data:")
-            if events > 1:
-                return True
-        return False
+        return 0 if exchange is None else max(0, exchange.events - 1)
 
     async def _exchange(self, exchange: Exchange, body: bytes) -> str | None:
         """Send `body` and wait for the answer's end; what went wrong before there was a stream to read."""
@@ -336,10 +338,11 @@ class OpenAITransport:
         kind = answer.headers.get("content-type", "text/event-stream")
         coding = answer.headers.get("content-encoding", "identity")
         if kind.partition(";")[0].strip().lower() != "text/event-stream" or coding.lower() != "identity":
+            got = f"{NOT_A_STREAM}: expected text/event-stream, got {one_line(kind)} (coding {one_line(coding)})"
+            if coding.lower() != "identity":  # its bytes would tell nobody anything
+                return got
             shown = one_line(b"".join(exchange.pieces)[:1000].decode("utf-8", "replace"))
-            return (
-                f"{NOT_A_STREAM}: expected text/event-stream, got {one_line(kind)} (coding {one_line(coding)}): {shown}"
-            )
+            return f"{got}: {shown}"
         return None
 
 
@@ -356,6 +359,7 @@ async def _read(exchange: Exchange, parser: SseParser, answer: Answer) -> None:
     elif rest and not rest.startswith(b":"):
         shown = one_line(rest.decode("utf-8", "replace"))
         answer.notes.append(f"the stream ended inside an event, which is left out: {shown}")
+    answer.ended()
 
 
 def _verdict(exchange: Exchange, answer: Answer) -> str | None:
@@ -374,6 +378,14 @@ def _verdict(exchange: Exchange, answer: Answer) -> str | None:
     if answer.t_done is None:
         answer.notes.append("the stream ended after its finish_reason, without [DONE]")
     return None
+
+
+def _cut_off(exchange: Exchange, started: int, ended: int) -> str:
+    """What came before the call's own time was over, and how long nothing had come then: a stream may have stalled."""
+    came = sum(map(len, exchange.pieces))
+    last = exchange.stamps[-1] if exchange.stamps else exchange.t_first_byte or exchange.t_sent or started
+    silent_s = (ended - last) / 1e9
+    return f"{CUT_OFF}: its time was over after {came} bytes of the answer's body, none for {silent_s:.1f} s"
 
 
 def _failure(error: openai.OpenAIError | httpx2.TransportError) -> str:

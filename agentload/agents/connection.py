@@ -40,6 +40,7 @@ class Exchange:
     pieces: list[bytes] = field(default_factory=list)
     reused: bool = False  # sent on a connection that an earlier request had opened
     error: httpx2.TransportError | None = None  # why it ended, when it did not end as HTTP demands
+    _counted: tuple[int, int] = (0, 0)  # pieces that were looked through, and events of a stream that began in them
     _head: asyncio.Event = field(default_factory=asyncio.Event)
     _end: asyncio.Event = field(default_factory=asyncio.Event)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -48,6 +49,18 @@ class Exchange:
     def ended(self) -> bool:
         """Whether nothing more will come."""
         return self.t_end is not None
+
+    @property
+    def events(self) -> int:
+        """How many events with data have begun so far, in a stream of them; each piece is looked through once.
+
+        One whose first word is torn between two pieces is missed.
+        """
+        seen, events = self._counted
+        for piece in self.pieces[seen:]:
+            events += piece.count(b"data:")
+        self._counted = len(self.pieces), events
+        return events
 
     async def wait_head(self) -> None:
         """Return when the final response's head is complete, or the exchange has ended. Raises nothing of its own."""

@@ -7,7 +7,9 @@ repository's top-level `KIND` folder in an editable install. A mistake is told a
 import codecs
 import difflib
 import re
+import stat
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
@@ -61,9 +63,14 @@ def find(folder: Path, name: str, what: str) -> Path:
     known = names(folder)
     if name in known:
         return folder / f"{name}.toml"
+    raise unknown(name, known, what)
+
+
+def unknown(name: str, known: Sequence[str], what: str) -> UsageError:
+    """Say that there is no such name among the `known`, and which are near."""
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     told = f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(known) or 'none'}"
-    raise UsageError(f"no {what} named {name!r}: {told}")
+    return UsageError(f"no {what} named {name!r}: {told}")
 
 
 def load_named(folder: Path, name: str, model: type[Model], what: str, key: str) -> Model:
@@ -88,6 +95,8 @@ def _read(path: Path, model: type[Model]) -> tuple[Model, str]:
         InputError: unreadable, not TOML, or a value is not what it should be; file and line are named.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+            raise InputError(f"{path}: expected a regular file, got something else")  # a pipe would be waited for
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: expected a readable file: {error.strerror or error}") from error
@@ -100,6 +109,8 @@ def _read(path: Path, model: type[Model]) -> tuple[Model, str]:
         raise InputError(f"{path}:{line}: expected UTF-8, got {got}") from error
     try:
         return model.model_validate(tomllib.loads(text)), text
+    except RecursionError as error:
+        raise InputError(f"{path}:1: expected TOML, its values are nested too deep") from error
     except tomllib.TOMLDecodeError as error:
         at = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)", str(error))
         line = int(at[1]) if at and at[1] else len(text.splitlines())

@@ -52,6 +52,20 @@ class AgentLimits:
 
 
 @dataclass(slots=True)
+class Part:
+    """One task of a conversation, as far as it came: a conversation has one, where tasks are chained several."""
+
+    task: str
+    first_turn: int  # the first request that has its prompt
+    end: End | None = None  # None: it goes on
+    answer: str = ""
+    requests: int = 0
+    tool_calls: int = 0
+    paths_read: int = 0  # so many of the agent's had been read when it ended
+    paths_shown: int = 0
+
+
+@dataclass(slots=True)
 class Outcome:
     """What came of an agent's work."""
 
@@ -66,12 +80,15 @@ class Outcome:
     answers: int = 0  # turns without a tool call, nudged ones included
     nudges: int = 0
     tool_calls: int = 0  # run
+    tool_turns: int = 0  # turns in which they were run: fewer than calls where several of one answer are
     calls_not_run: int = 0  # further calls of an answer, and calls instead of the final answer
     failed_calls: int = 0  # of the calls run, those whose result was not ok
     repeated_calls: int = 0  # of the calls run, those equal to an earlier one in name and arguments
     first_prompt_tokens: int | None = None
     last_context_tokens: int | None = None  # prompt + answer of the last request with usage
     paths_read: list[str] = field(default_factory=list)
+    paths_shown: list[str] = field(default_factory=list)  # by the shell commands that name them
+    parts: list[Part] = field(default_factory=list)  # the tasks that were begun, in order
 
     @property
     def growth_tokens(self) -> int | None:
@@ -106,6 +123,7 @@ def request_done_fields(completion: Completion) -> dict[str, Any]:
         "usage": None if usage is None else asdict(usage),
         "timings": None if timings is None else asdict(timings),
         "notes": list(completion.notes),
+        **({} if completion.phases is None else {"phases": asdict(completion.phases)}),
     }
 
 

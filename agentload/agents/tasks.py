@@ -7,6 +7,7 @@ lines of the corpus that prove it. The score says whether an agent did real work
 import posixpath
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,6 +150,27 @@ def assign(tasks: Sequence[Task], agents: int, seed: int) -> tuple[Task, ...]:
         draw.shuffle(deck)
         given += deck
     return tuple(given[:agents])
+
+
+def assign_tracks(tasks: Sequence[Task], agents: int, length: int, seed: int) -> tuple[tuple[Task, ...], ...]:
+    """Give each of `agents` agents `length` tasks, the first as `assign` does.
+
+    None comes twice to an agent while there are enough, and each as often as the others, as far as can be. A longer
+    track begins as a shorter one does.
+
+    Raises:
+        UsageError: there is no task, or no agent.
+    """
+    tracks = [[task] for task in assign(tasks, agents, seed)]
+    deck = assign(tasks, len(tasks), seed)
+    used = Counter(track[0].id for track in tracks)
+    for _ in range(length - 1):
+        for track in tracks:
+            had = Counter(task.id for task in track)
+            chosen = min(deck, key=lambda task: (had[task.id], used[task.id]))
+            used[chosen.id] += 1
+            track.append(chosen)
+    return tuple(map(tuple, tracks))
 
 
 def score(task: Task, answer: str) -> tuple[str, ...]:

@@ -51,7 +51,42 @@ def make_sdist(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
-def make_corpus(tree: str, commit: str, *, sha256: str = "0" * 64, **counts: int) -> Corpus:
+def make_upstream(path: Path, tag: str = "v1") -> dict[str, str]:
+    """Make a project's own repository, whose projected tree is that of the release file, and return what pins it.
+
+    It has a history before and after the pinned commit, files and a link that no release has, and an executable bit
+    that an import does not keep. The tag is an annotated one.
+    """
+    path.mkdir()
+    git(path, "init", "-q", "-b", "main", ".")
+    (path / "src").mkdir()
+    (path / "src" / "lib.rs").write_text("the state before\n")
+    git(path, "add", ".")
+    git(path, "commit", "-q", "-m", "before", env=IDENTITY)
+    for name, data in {**FILES, "docs/guide.md": b"left out"}.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_bytes(data)
+    (path / "src" / "tool.sh").chmod(0o755)
+    (path / "docs" / "link").symlink_to("/etc/passwd")
+    git(path, "add", ".")  # before there are attributes, which would turn line ends on the way in
+    (path / ".gitattributes").write_bytes(b"* text eol=crlf\n")
+    git(path, "add", ".gitattributes")
+    git(path, "commit", "-q", "-m", "the release", env=IDENTITY)
+    git(path, "tag", "-a", "-m", "release", tag, env=IDENTITY)
+    commit, tree = git(path, "rev-parse", "HEAD", "HEAD^{tree}").split()
+    (path / "src" / "lib.rs").write_text("the state after\n")
+    git(path, "commit", "-q", "-a", "-m", "after", env=IDENTITY)
+    return {"repository": str(path), "commit": commit, "tree": tree}
+
+
+def make_corpus(
+    tree: str,
+    commit: str,
+    *,
+    sha256: str | None = "0" * 64,
+    upstream: dict[str, str] | None = None,
+    **counts: int,
+) -> Corpus:
     pinned = {"message": "mine 1.0", "tree": tree, "commit": commit, "files": 5, "rs_files": 3, "rs_lines": 4, **counts}
     return Corpus.model_validate(
         {
@@ -60,8 +95,8 @@ def make_corpus(tree: str, commit: str, *, sha256: str = "0" * 64, **counts: int
             "version": "1.0",
             "licence": "MIT",
             "include": ["LICENSE", "src/"],
-            "upstream": {"repository": "none", "commit": "0" * 40, "tree": "0" * 40},
-            "sdist": {"requirement": "mine==1.0", "sha256": sha256},
+            "upstream": upstream or {"repository": "none", "commit": "0" * 40, "tree": "0" * 40},
+            "sdist": None if sha256 is None else {"requirement": "mine==1.0", "sha256": sha256},
             "import": pinned,
         }
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentload.agents.chat import OpenAITransport, encode_body
-from agentload.core.records import ChatCall, Completion, ServerTimings, ToolCall, Usage
+from agentload.core.records import TEXTLESS, ChatCall, Completion, ServerTimings, ToolCall, Usage
 from agentload.errors import UsageError
 from tests.agents.scripted_server import (
     DONE,
@@ -66,6 +66,22 @@ async def test_each_stamp_is_that_of_the_receive_that_brought_it() -> None:
     assert (done.t_sent, done.t_first_byte, done.t_first_token, done.t_done) == (2, 3, 5, 6)
     assert done.chunk_ns == (4, 5, 5, 6)
     assert done.token_ns == (5, 5)
+
+
+async def test_an_only_token_without_a_text_came_with_the_finish_and_several_came_nobody_knows_when() -> None:
+    parts = (STREAM_HEAD + chunked(ROLE, end=False), chunked(STOP, end=False))
+    for tokens, known, notes in ((1, True, (TEXTLESS,)), (2, False, ()), (0, False, ())):
+        gates = [asyncio.Event() for _ in parts]
+        reply: list[Step] = [step for part, gate in zip(parts, gates, strict=True) for step in (part, gate)]
+        reply.append(chunked(event(choices=[], usage=USAGE | {"completion_tokens": tokens}), DONE))
+        clock = GateOpeningClock(gates)
+        async with ScriptedServer([reply]) as server, OpenAITransport(server.url, "m", clock) as transport:
+            done = await transport.complete(CALL)
+        # Question 1 is the start, 2 t_sent, 3 the head and the role; then the finish, then the rest.
+        finish = done.chunk_ns[1]
+        assert done.t_sent < done.chunk_ns[0] < finish < done.chunk_ns[2]
+        assert (done.error, done.t_first_token, done.notes) == (None, finish if known else None, notes)
+        assert done.token_ns == ((finish,) if known else ())
 
 
 class GateOpeningClock(CountingClock):

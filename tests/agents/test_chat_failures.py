@@ -1,6 +1,7 @@
 """What does a failed chat request say, and what of it is kept?"""
 
 import asyncio
+import gzip
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -254,6 +255,12 @@ async def test_a_success_that_is_no_event_stream_is_an_error(kind: bytes, body: 
     )
 
 
+async def test_a_compressed_stream_is_refused_without_showing_its_bytes() -> None:
+    packed = gzip.compress(delta(content="x") + STOP + DONE)
+    done = await ask(refusal("200 OK", packed, b"text/event-stream\r\nContent-Encoding: gzip"))
+    assert done.error == "not an event stream: expected text/event-stream, got text/event-stream (coding gzip)"
+
+
 async def test_a_stream_that_ends_properly_after_its_finish_reason_is_whole_without_done_and_noted() -> None:
     done = await ask([answer(delta(content="x"), STOP)])
     assert (done.error, done.content) == (None, "x")
@@ -335,6 +342,10 @@ async def test_models_are_listed_in_the_servers_order() -> None:
         ),
         (refusal("401 No", b'{"error":{"message":"Bad key"}}'), "expected a list of models: HTTP 401: Bad key"),
         ([CLOSE], "expected a list of models: broken answer: the server closed"),
+        (
+            [b"HTTP/1.1 301 Moved\r\nLocation: https://x.example/v1\r\nContent-Length: 0\r\n\r\n"],
+            "HTTP 301: Moved (it points to https://x.example/v1: no redirect is followed, give the address itself)",
+        ),
     ],
 )
 async def test_an_endpoint_without_models_is_an_error(reply: list[Step], words: str) -> None:
@@ -377,7 +388,7 @@ async def test_an_answer_is_cut_off_at_its_time_with_what_came_so_far_and_its_co
         await server.gone.wait()
         assert not transport.decodes(CALL.request)
     came = len(ROLE) + len(event)
-    assert done.error == f"cut off: its time was over after {came} bytes of the answer's body"
+    assert done.error == f"cut off: its time was over after {came} bytes of the answer's body, none for 0.0 s"
     assert (done.content, done.finish, done.status, len(done.token_ns)) == ("half ", None, 200, 1)
     assert done.t_first_byte is not None
     assert done.t_first_token is not None
@@ -397,7 +408,7 @@ async def test_a_request_that_nobody_answered_is_cut_off_too_and_was_not_decodin
         done = await transport.complete(TIMED)
         await looking
         await server.gone.wait()
-    assert done.error == "cut off: its time was over after 0 bytes of the answer's body"
+    assert done.error == "cut off: its time was over after 0 bytes of the answer's body, none for 0.0 s"
     assert (done.content, done.t_first_byte, done.t_first_token, done.status) == ("", None, None, None)
 
 
@@ -428,3 +439,28 @@ async def test_a_stream_with_a_role_only_does_not_decode_yet() -> None:
         clock.look = look
         done = await transport.complete(CALL)
     assert (seen, done.content) == ([False], "x")
+
+
+async def test_the_tokens_that_have_come_are_its_events_without_the_first_however_they_were_cut() -> None:
+    clock = Until()
+    seen: list[int] = []
+    wait = [asyncio.Event(), asyncio.Event()]
+    x = delta(content="x")
+    first, second = STREAM_HEAD + chunked(ROLE, x, x, end=False), chunked(x + x, b": keepalive\n\n", x, end=False)
+    steps: list[Step] = [first, wait[0], second, wait[1], chunked(STOP, DONE)]
+
+    async with ScriptedServer([steps]) as server, OpenAITransport(server.url, "m", clock) as transport:
+
+        def look() -> None:
+            if not server.arrived.is_set():
+                return
+            come = transport.tokens(CALL.request)
+            if come in (2, 5) and come not in seen:
+                seen.extend((come, transport.tokens(CALL.request)))
+                wait[come == 5].set()
+
+        clock.look = look
+        assert transport.tokens(CALL.request) == 0
+        done = await transport.complete(CALL)
+        assert transport.tokens(CALL.request) == 0
+    assert (seen, done.content) == ([2, 2, 5, 5], "xxxxx")

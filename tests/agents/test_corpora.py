@@ -32,8 +32,9 @@ def archive(path: Path, *members: tuple[str, bytes | str]) -> Path:
 
 
 def test_the_shipped_corpora_carry_the_pins_that_were_published() -> None:
-    assert corpora.names() == ["standard", "tiny"]
-    tiny, standard = corpora.load("tiny"), corpora.load("standard")
+    assert corpora.names() == ["large", "standard", "tiny"]
+    tiny, standard, large = (corpora.load(name) for name in ("tiny", "standard", "large"))
+    assert large.imported.commit == "4298eca1743d0f9e528a16c364685655bdb364de"
     assert tiny.imported.commit == "3639ecac9400cad9e85a4d01faba5ddca4bab070"
     assert standard.imported.commit == "d1fbb05ad6c842b5c59107bc861ee2303101d211"
     assert tiny.pin() == standard.pin()
@@ -50,6 +51,40 @@ def test_folders_files_suffixes_and_exclusions_make_the_include_rule(tmp_path: P
     corpus = load(tmp_path, CORPUS.replace("[upstream]", rule))
     paths = ["src/a.rs", "src/deep/b.rs", "src/c.txt", "src/gone.rs", "LICENSE", "other.rs", "srcs/d.rs", "src"]
     assert [path for path in paths if corpus.includes(path)] == ["src/a.rs", "src/deep/b.rs", "LICENSE"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "matched"),
+    [
+        ("src/", ["src/a.rs", "src/deep/b.rs", "src/deep/er/c.py"]),
+        ("src/*.rs", ["src/a.rs"]),
+        ("src/**/*.rs", ["src/a.rs", "src/deep/b.rs"]),
+        ("*.rs", ["a.rs", "src/a.rs", "src/deep/b.rs"]),
+        ("**/*.rs", ["a.rs", "src/a.rs", "src/deep/b.rs"]),
+        ("src/*/", ["src/deep/b.rs", "src/deep/er/c.py"]),
+        ("src/?.rs", ["src/a.rs"]),
+        ("**", ["a.rs", "src/a.rs", "src/deep/b.rs", "src/deep/er/c.py", "srcs"]),
+        ("src", []),
+        ("a.rs", ["a.rs"]),
+        ("s*", ["srcs"]),
+        ("*.r", []),
+        ("[a].rs", []),  # a bracket is one: file names have them
+    ],
+)
+def test_a_glob_crosses_folders_only_where_it_says_so(rule: str, matched: list[str]) -> None:
+    paths = ["a.rs", "src/a.rs", "src/deep/b.rs", "src/deep/er/c.py", "srcs"]
+    assert [path for path in paths if corpora.matches(rule, path)] == matched
+
+
+@pytest.mark.parametrize("rule", ["/src/", "../src/", "src/./a.rs", "a//b"])
+def test_an_include_rule_that_could_never_match_is_told_with_its_line(tmp_path: Path, rule: str) -> None:
+    with pytest.raises(InputError, match=r"mine\.toml:5: include\.0: '.*': expected a path"):
+        load(tmp_path, CORPUS.replace('"src/"', f'"{rule}"'))
+
+
+def test_the_short_address_of_a_project_is_written_out_for_git() -> None:
+    assert corpora.load("large").upstream.url == "https://github.com/tombi-toml/tombi.git"
+    assert corpora.full_address("git@example.org:a/b") == "git@example.org:a/b"
 
 
 def test_files_come_out_in_the_order_of_their_bytes_and_untouched(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Is a mistake in a corpus or a task told with its file, its line, what was expected and what there is?"""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -84,6 +85,18 @@ def test_a_file_must_be_called_as_what_it_defines(tmp_path: Path, kind: str) -> 
 
 
 @each_kind
+def test_values_that_nest_too_deep_are_told(tmp_path: Path, kind: str) -> None:
+    assert refusal(tmp_path, kind, b"a = " + b"[" * 5000) == "1: expected TOML, its values are nested too deep"
+
+
+@each_kind
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    os.mkfifo(tmp_path / "mine.toml")
+    with pytest.raises(InputError, match=r"mine\.toml: expected a regular file, got something else$"):
+        KINDS[kind][0]("mine", tmp_path)
+
+
+@each_kind
 def test_a_folder_in_the_place_of_a_file_is_told(tmp_path: Path, kind: str) -> None:
     (tmp_path / "mine.toml").mkdir()
     with pytest.raises(InputError, match=r"mine\.toml: expected a readable file: Is a directory"):
@@ -94,7 +107,7 @@ def test_a_folder_in_the_place_of_a_file_is_told(tmp_path: Path, kind: str) -> N
     ("kind", "name", "told"),
     [
         ("corpus", "standart", "no corpus named 'standart': did you mean standard"),
-        ("corpus", "zzz", "no corpus named 'zzz': there is standard, tiny"),
+        ("corpus", "zzz", "no corpus named 'zzz': there is large, standard, tiny"),
         ("task", "zone-lockup", "no task named 'zone-lockup': did you mean zone-lookup"),
     ],
 )

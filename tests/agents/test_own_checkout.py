@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agentload.agents import workspace
+from agentload.agents import own_checkout, workspace
 from agentload.errors import InputError
 from tests.agents.repositories import IDENTITY, git
 
 
 def test_the_head_commit_of_the_users_checkout_is_used_with_its_history(checkout_of_mine: Path, tmp_path: Path) -> None:
-    own = workspace.import_checkout(checkout_of_mine, tmp_path / "own.git")
+    own = own_checkout.import_checkout(checkout_of_mine, tmp_path / "own.git")
     assert own.name == "my-project"
     assert own.commit == git(checkout_of_mine, "rev-parse", "HEAD")
     assert own.tree == git(checkout_of_mine, "rev-parse", "HEAD^{tree}")
@@ -25,13 +25,13 @@ def test_the_head_commit_of_the_users_checkout_is_used_with_its_history(checkout
 
 def test_a_detached_head_is_used_as_it_stands(checkout_of_mine: Path, tmp_path: Path) -> None:
     git(checkout_of_mine, "checkout", "-q", "--detach", "HEAD~1")
-    own = workspace.import_checkout(checkout_of_mine, tmp_path / "own.git")
+    own = own_checkout.import_checkout(checkout_of_mine, tmp_path / "own.git")
     assert own.commit == git(checkout_of_mine, "rev-parse", "trunk~1")
 
 
 def test_a_shallow_checkout_can_be_used(checkout_of_mine: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", "--depth=1", f"file://{checkout_of_mine}", "shallow")
-    own = workspace.import_checkout(tmp_path / "shallow", tmp_path / "own.git")
+    own = own_checkout.import_checkout(tmp_path / "shallow", tmp_path / "own.git")
     top = workspace.checkout(own.path, own.commit, tmp_path / "a0")
     assert git(top, "log", "--format=%s") == "commit 2"
 
@@ -40,7 +40,7 @@ def test_a_shallow_checkout_can_be_used(checkout_of_mine: Path, tmp_path: Path) 
 def test_uncommitted_changes_are_said_and_left_behind(checkout_of_mine: Path, tmp_path: Path, change: str) -> None:
     name = {"edited": "sub/a.txt", "untracked": "new.txt"}[change]
     (checkout_of_mine / name).write_text("not committed\n")
-    own = workspace.import_checkout(checkout_of_mine, tmp_path / "own.git")
+    own = own_checkout.import_checkout(checkout_of_mine, tmp_path / "own.git")
     assert own.dirty
     top = workspace.checkout(own.path, own.commit, tmp_path / "a0")
     assert (top / "sub" / "a.txt").read_text() == "2\n"
@@ -55,7 +55,7 @@ def test_the_users_repository_is_only_read_and_starts_no_program(checkout_of_min
     os.utime(checkout_of_mine / "sub" / "a.txt", (1, 1))  # so that `git status` would like to refresh the index
     git_folder = checkout_of_mine / ".git"
     before = {path: path.read_bytes() for path in git_folder.rglob("*") if path.is_file()}
-    workspace.import_checkout(checkout_of_mine, tmp_path / "own.git")
+    own_checkout.import_checkout(checkout_of_mine, tmp_path / "own.git")
     assert {path: path.read_bytes() for path in git_folder.rglob("*") if path.is_file()} == before
     assert not (tmp_path / "spy-ran").exists()
 
@@ -100,7 +100,7 @@ def test_what_is_no_usable_checkout_is_refused_in_one_line(checkout_of_mine: Pat
         (spoiled("config", "config", "[core"), "expected a git checkout: git rev-parse in "),
     ]:
         with pytest.raises(InputError) as caught:
-            workspace.import_checkout(path, tmp_path / "own.git")
+            own_checkout.import_checkout(path, tmp_path / "own.git")
         assert str(caught.value).startswith(f"--corpus {path}: {told}")
         assert "\n" not in str(caught.value)
         assert "fatal:" not in str(caught.value)
@@ -113,12 +113,12 @@ def test_a_checkout_of_another_user_is_refused_with_what_helps(checkout_of_mine:
     for path in (checkout_of_mine, checkout_of_mine / ".git"):
         os.chown(path, 4242, 4242)
     with pytest.raises(InputError, match=r"it belongs to another user, and git refuses those: copy it") as caught:
-        workspace.import_checkout(checkout_of_mine, tmp_path / "own.git")
+        own_checkout.import_checkout(checkout_of_mine, tmp_path / "own.git")
     assert "\n" not in str(caught.value)
 
 
 def notes_of(checkout: Path, tmp_path: Path) -> tuple[str, ...]:
-    own = workspace.import_checkout(checkout, tmp_path / "own.git")
+    own = own_checkout.import_checkout(checkout, tmp_path / "own.git")
     workspace.checkout(own.path, own.commit, tmp_path / "a0")  # it can be worked on all the same
     return own.notes
 
@@ -182,4 +182,5 @@ def test_a_large_history_is_told_with_its_size(checkout_of_mine: Path, tmp_path:
     # gitformat-pack(5), version 2: magic, version, 256 counts of 4 bytes, the pack's checksum, the index' own.
     index = b"\377tOc" + (2).to_bytes(4, "big") + bytes(256 * 4) + bytes(20)
     pack.with_suffix(".idx").write_bytes(index + hashlib.sha1(index).digest())
-    assert notes_of(checkout_of_mine, tmp_path) == ("its history is large, 1.5 GiB are copied",)
+    told = f"its history is large, 1.5 GiB for each agent: `agentload corpus add {checkout_of_mine}` pins it without"
+    assert notes_of(checkout_of_mine, tmp_path) == (told,)

@@ -11,26 +11,8 @@ from agentload.agents import corpora, datafiles, tasks, workspace
 from agentload.agents.tasks import Task
 from agentload.errors import InputError, UsageError
 from tests.agents.data_files import TASK
+from tests.agents.right_answers import RIGHT
 
-# What a right answer might say, in the words of one who read the code; one for each shipped task.
-RIGHT = {
-    "tiny-owned-references": "On drop, Py_DECREF runs (src/py/refs.rs:70). `into_raw` wraps self in ManuallyDrop. "
-    "cast_exact returns Err(self). NULL is an error for own and borrow, and None for borrow_opt. PyErrMarker is a "
-    "sentinel: the error indicator is set.",
-    "tiny-module-life": "PyInit__whenever returns PyModuleDef_Init(&raw mut MODULE_DEF). None is written first since a "
-    "GC run could read it. traverse_type visits the type once per singleton plus one, because of a reference cycle. "
-    "module_clear takes the state, so a second call is a no-op. module_free just calls module_clear.",
-    "tiny-clock-and-zones": "_set_tzpath wants a tuple of str, else TypeError. Before 1970: TypeError too. Frozen "
-    "stays, KeepTicking adds the time elapsed since the pin. time_machine is by find_spec. Edition 2024, Rust 1.93.",
-    "zone-lookup": "A map of weak references and an LRU of 8. Loading happens outside the lock; another thread may "
-    "win. TZPATH first, then tzdata. is_valid_key refuses 100 bytes or more and '..'. A corrupt file gives None and "
-    "the same error.",
-    "unsafe-layer": "PyAsciiStrBuilder asserts only in debug builds. With operands of one module the left is trusted, "
-    "as no slot returns NotImplemented. drop_in_place before generic_dealloc. IMMUTABLETYPE and no GC. Five unsafe "
-    "impl, all in sync.rs.",
-    "hostile-zone-file": "A negative timecnt becomes a huge capacity. The skip length overflows i32. typecnt has only "
-    "a debug_assert. Times are assumed sorted, and clamped. Abbreviations over 8 bytes are refused.",
-}
 TINY = tasks.for_corpus("tiny")
 VAGUE = "The code is well structured. It uses Rust and Python, handles errors properly and manages memory safely."
 
@@ -56,10 +38,20 @@ def trees(
 # ---- the shipped tasks ---------------------------------------------------------------------------------------------
 
 
-def test_there_are_three_tasks_on_each_shipped_corpus() -> None:
+def test_every_shipped_corpus_has_tasks() -> None:
     corpora_of = Counter(tasks.load(name).corpus for name in tasks.names())
-    assert corpora_of == dict.fromkeys([*corpora.names(), tasks.ANY], 3)
-    assert len(tasks.for_corpus("tiny")) == 3
+    assert set(corpora_of) == {*corpora.names(), tasks.ANY} - {"large"}  # which gets those that fit any
+    assert (corpora_of["standard"], corpora_of["tiny"], corpora_of[tasks.ANY]) == (14, 3, 3)
+
+
+@pytest.mark.parametrize("task", tasks.for_corpus("standard"), ids=lambda task: task.id)
+def test_a_task_on_the_standard_corpus_has_five_facts_or_more_each_in_a_file_that_is_likely_to_be_read(
+    task: Task,
+) -> None:
+    assert len(task.facts) >= 5
+    likely = {read.path for read in task.likely_reads}
+    for fact in task.facts:
+        assert likely & {evidence.path for evidence in fact.evidence}, fact.id
 
 
 @pytest.mark.parametrize("name", tasks.names())
@@ -138,6 +130,30 @@ def test_tasks_repeat_only_when_there_are_more_agents_than_tasks(agents: int, se
 
 def test_another_seed_can_give_another_order() -> None:
     assert len({tasks.assign(TINY, 3, seed) for seed in range(100)}) == 6  # all orders of three
+
+
+STANDARD = tasks.for_corpus("standard")
+
+
+@given(agents=st.integers(1, 9), length=st.integers(1, 9), seed=st.integers(0, 2**32))
+def test_no_agent_gets_a_task_twice_while_there_are_others_and_a_longer_track_begins_as_a_shorter_one(
+    agents: int, length: int, seed: int
+) -> None:
+    for known in (TINY, STANDARD):
+        tracks = tasks.assign_tracks(known, agents, length, seed)
+        assert tuple(track[0] for track in tracks) == tasks.assign(known, agents, seed)
+        assert [len(track) for track in tracks] == [length] * agents
+        for track in tracks:
+            counts = Counter(task.id for task in track)
+            assert len(counts) == min(length, len(known))
+            assert max(counts.values()) <= -(-length // len(known))
+        shorter = tasks.assign_tracks(known, agents, max(1, length - 1), seed)
+        assert [track[: len(shorter[0])] for track in tracks] == list(shorter)
+
+
+def test_three_agents_with_four_tasks_each_share_fourteen_tasks_evenly() -> None:
+    counts = Counter(task.id for track in tasks.assign_tracks(STANDARD, 3, 4, 0) for task in track)
+    assert sorted(counts.values()) == [1] * 12
 
 
 def test_no_agent_or_no_task_is_refused() -> None:

