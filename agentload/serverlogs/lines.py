@@ -95,7 +95,7 @@ class LineWalker:
         self.tally = Tally()
         self.markers: list[Marker] = []
         self.size = 0
-        self.odd = False  # the present block has a carriage return or a NUL somewhere
+        self.odd = False  # what is handed over has a carriage return or a NUL somewhere
         self.marked = False  # what is handed over may hold a marker
         self._take = take
         self._bulk = bulk
@@ -151,14 +151,17 @@ class LineWalker:
 
     def _block(self, block: bytes, ends_at: int) -> None:
         """Go through whole lines; `ends_at` is where the next block begins."""
-        # Asked for the whole block first: what most blocks do not hold, no line is asked for.
-        self.odd = b"\r" in block or b"\0" in block
         if self._bulk is None:
-            self.marked = MARKER_TEXT in block
+            self._look(block)
             self._each(block)
         else:
             self._stretches(block, self._bulk)
         self._offset = ends_at
+
+    def _look(self, piece: bytes) -> None:
+        # Asked for the whole piece first: what most pieces do not hold, no line is asked for.
+        self.odd = b"\r" in piece or b"\0" in piece
+        self.marked = MARKER_TEXT in piece
 
     def _stretches(self, block: bytes, bulk: Bulk) -> None:
         at = 0
@@ -171,7 +174,7 @@ class LineWalker:
                 self._offset += end - at
             if until > end:
                 piece = block[end:until]
-                self.marked = MARKER_TEXT in piece
+                self._look(piece)
                 if self.odd or self.marked or piece.find(b"\n") + 1 < len(piece):
                     self._each(piece)
                 else:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 PAD: Final = 256  # bytes that must follow the beginning of the last line: no step of any reader leads further
 LONGEST: Final = 16
+_PRINTABLE: Final = 32  # the first byte that is no control character
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -165,22 +166,26 @@ class Cut(NamedTuple):
 def cut(block: bytes) -> Cut:
     """Cut a block into its lines; a copy with room behind the last ones would cost more than leaving them out."""
     raw = np.frombuffer(block, np.uint8)
-    newlines = np.flatnonzero(raw == ord("\n"))
+    # One pass for the newlines and for all bytes that no line should have.
+    newlines = np.flatnonzero(raw < _PRINTABLE)
+    controls = raw[newlines]
+    is_newline = controls == ord("\n")
+    others = newlines[:0]
+    if not is_newline.all():
+        others = newlines[(controls == 0) | (controls == ord("\r")) | (controls == ord("\x1b"))]
+        newlines = newlines[is_newline]
     starts = np.concatenate((np.zeros(1, np.int64), newlines + 1))
-    ends, odd = line_ends(block, raw, newlines)
+    ends, odd = _line_ends(raw, newlines, others)
     return Cut(raw, newlines, starts, ends, odd, ends == starts[:-1], int(np.searchsorted(starts, len(block) - PAD)))
 
 
-def line_ends(block: bytes, raw: Bytes, newlines: Ints) -> tuple[Ints, Flags]:
-    """Return where each line ends, and whether it has a byte that no line should have."""
+def _line_ends(raw: Bytes, newlines: Ints, others: Ints) -> tuple[Ints, Flags]:
+    """Return where each line ends, and whether it has one of the `others` elsewhere than a carriage return there."""
     odd = np.zeros(len(newlines), np.bool_)
-    for byte in (b"\0", b"\x1b"):
-        if byte in block:
-            odd[np.searchsorted(newlines, np.flatnonzero(raw == byte[0]))] = True
-    if b"\r" not in block:
+    if not len(others):
         return newlines, odd
-    returns = raw == ord("\r")
-    ends = newlines - returns[newlines - 1]
-    returns[newlines - 1] = False
-    odd[np.searchsorted(newlines, np.flatnonzero(returns))] = True
+    ends, line = newlines.copy(), np.searchsorted(newlines, others)
+    closes = (raw[others] == ord("\r")) & (raw[others + 1] == ord("\n"))
+    ends[line[closes]] -= 1
+    odd[line[~closes]] = True
     return ends, odd

@@ -101,10 +101,10 @@ async def answers_plain_http(base_url: str) -> bool:
     """Whether a server of which an https URL was given answers plain http there."""
     async with httpx2.AsyncClient(trust_env=False, timeout=_TIMEOUT_S) as client:
         try:
-            await client.get(_with(base_url, "http") + "/models")
+            async with client.stream("GET", _with(base_url, "http") + "/models"):
+                return True
         except httpx2.TransportError:
             return False
-        return True
 
 
 async def _ask(client: httpx2.AsyncClient, base_url: str, health: str | None) -> list[_Said]:
@@ -118,7 +118,8 @@ async def _ask(client: httpx2.AsyncClient, base_url: str, health: str | None) ->
 async def _get(client: httpx2.AsyncClient, url: str) -> _Said:
     path = urlsplit(url).path
     try:
-        return _Said(path, (await client.get(url)).status_code)
+        async with client.stream("GET", url) as answer:  # its body is nobody's: it may be no gzip, or never end
+            return _Said(path, answer.status_code)
     except httpx2.TransportError as error:
         return _Said(path, None, " ".join(str(error).split()) or type(error).__name__)
 

@@ -48,6 +48,7 @@ def compare(
     commands: Sequence[Mapping[str, Any]] | None = None,
     requested: Mapping[str, Value] | None = None,
     software: str | None = None,
+    repeated: Sequence[Setting] = (),
 ) -> tuple[Applied, ...]:
     """Return every setting that was asked for or is stated, by name: requested, applied, and what proves it.
 
@@ -62,6 +63,7 @@ def compare(
         commands: command lines of the process table after it was ready, {"pid", "argv", "serves"}: servers.identity.
         requested: what must be in force, whoever asked for it, by name, alias or flag.
         software: the profile's name, where it is known.
+        repeated: what the log repeats of its command line: it counts as asked for where no flag that is known does.
     """
     profile = first_known(software, [argv, *(one["argv"] for one in commands or ())], log_format)
     lines = [
@@ -74,7 +76,9 @@ def compare(
         ),
     ]
     wanted = {profile.setting_name(name): value for name, value in (requested or {}).items()}
-    by_env = by_environment(profile, env or {})
+    last = max((one.boot for one in (*stated, *repeated)), default=0)
+    by_env = {one.name: one.value for one in repeated if one.boot == last and profile.option(one.name) is not None}
+    by_env |= by_environment(profile, env or {})
     evidence = _evidence(profile, stated, api or {})
     names = {*wanted, *by_env, *evidence, *(name for line in lines for name in line.asks)}
     found = (_one(profile, name, wanted.get(name), lines, by_env.get(name), evidence.get(name, [])) for name in names)

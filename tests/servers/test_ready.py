@@ -37,7 +37,11 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self.send_response(status)
+        if "gzip" in told:
+            self.send_header("Content-Encoding", "gzip")
         self.end_headers()
+        if "gzip" in told:
+            self.wfile.write(b"this is no gzip")
 
     def log_message(self, form, *args):
         print(self.path, args[1], flush=True)
@@ -86,6 +90,12 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 def refused(text: str) -> Callable[[ServerError], bool]:
     """The error is one line that matches."""
     return lambda error: re.search(text, str(error)) is not None and len(str(error).splitlines()) == 1
+
+
+async def test_only_the_status_counts_whatever_the_body_is(rig: Rig) -> None:
+    """A body that cannot be decoded ended the run with a traceback."""
+    await wait_ready(rig.play("/v1/models=503,200", "/health=200", "gzip=1"), rig.url, READY_S)
+    assert len(rig.answered()) == 3
 
 
 async def test_a_server_without_health_is_ready_when_it_lists_its_models(rig: Rig) -> None:

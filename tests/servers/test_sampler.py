@@ -1,5 +1,6 @@
 """What a server's process uses: real processes; the times of samples on a clock that the test holds."""
 
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ import anyio
 import psutil
 import pytest
 
-from agentload.servers.sampler import look, sampled
+from agentload.servers.devices import DeviceMemory
+from agentload.servers.sampler import Memory, look, memory_now, on_this_host, sampled
 
 pytestmark = pytest.mark.anyio
 
@@ -56,6 +58,14 @@ class Events:
         self.found.append((kind, t_ns, fields))
 
 
+MIB = 1 << 20
+STEADY = Memory(9 * MIB, 10 * MIB)
+
+
+def steady() -> Memory:
+    return STEADY
+
+
 class SteppedClock:
     """Reaches each time at once, `steps` times; from then on it stands still."""
 
@@ -89,6 +99,7 @@ def test_memory_and_children_are_counted() -> None:
     assert held_bytes == 64 << 20
     assert sample is not None
     assert sample.processes == 2
+    assert sample.rss_bytes is not None
     assert held_bytes < sample.rss_bytes < held_bytes + (100 << 20)
 
 
@@ -113,9 +124,9 @@ def test_a_process_that_is_gone_has_no_sample() -> None:
 
 
 async def test_a_block_is_sampled_at_both_ends_and_every_period_between() -> None:
-    events, clock = Events(), SteppedClock(3)
+    events, clock = Events(), SteppedClock(45)  # the memory is looked at every second
     with process(BURN) as (pid, _):
-        async with sampled(pid, clock, events, 15.0):
+        async with sampled(pid, clock, events, 15.0, memory=steady):
             await clock.stands.wait()
     assert [(kind, t_ns, fields["where"]) for kind, t_ns, fields in events.found] == [
         ("sample", 1000, "begin"),
@@ -124,13 +135,16 @@ async def test_a_block_is_sampled_at_both_ends_and_every_period_between() -> Non
         ("sample", 45_000_001_000, "periodic"),
         ("sample", 45_000_001_000, "end"),
     ]
-    assert set(events.found[0][2]) == {"where", "cpu_s", "rss_bytes", "processes", "host_busy_s", "host_free_bytes"}
+    assert set(events.found[0][2]) == {
+        *("where", "cpu_s", "rss_bytes", "processes", "host_busy_s"),
+        *("host_free_bytes", "host_total_bytes", "devices"),
+    }
 
 
 async def test_a_block_that_fails_is_sampled_at_its_end_too() -> None:
     events, clock = Events(), SteppedClock(0)
     with process(BURN) as (pid, _), pytest.raises(BaseExceptionGroup) as caught:
-        async with sampled(pid, clock, events, 15.0):
+        async with sampled(pid, clock, events, 15.0, memory=steady):
             raise KeyError("the block's own")
     assert [type(error) for error in caught.value.exceptions] == [KeyError]
     assert [fields["where"] for _, _, fields in events.found] == ["begin", "end"]
@@ -140,7 +154,7 @@ async def test_a_server_that_died_has_no_end_sample_and_no_error() -> None:
     events, clock = Events(), SteppedClock(0)
     with process(BURN) as (pid, _):
         pass
-    async with sampled(pid, clock, events, 15.0):
+    async with sampled(pid, clock, events, 15.0, memory=steady):
         await clock.stands.wait()
     assert events.found == []
 
@@ -150,3 +164,86 @@ async def test_no_process_of_ours_no_samples() -> None:
     async with sampled(None, clock, events, 15.0):
         pass
     assert events.found == []
+
+
+class Draining:
+    """Memory of a host and one device, in MiB: the next pair at each look, at last the last one for good."""
+
+    def __init__(self, *pairs: tuple[float, float]) -> None:
+        self._pairs = list(pairs)
+
+    def __call__(self) -> Memory:
+        host, device = self._pairs.pop(0) if len(self._pairs) > 1 else self._pairs[0]
+        card = DeviceMemory(0, "card", round(device * MIB), 12 * MIB)
+        return Memory(round(host * MIB), 64 * MIB, (card,))
+
+
+async def drained(
+    steps: int, *pairs: tuple[float, float], period_s: float = 15.0
+) -> list[tuple[int, str, float, float]]:
+    """When (s after the begin) which sample was taken, with the free MiB of host and device."""
+    events, clock = Events(), SteppedClock(steps)
+    async with sampled(None, clock, events, period_s, here=True, memory=Draining(*pairs)):
+        await clock.stands.wait()
+    return [
+        (
+            (t_ns - 1000) // 1_000_000_000,
+            fields["where"],
+            fields["host_free_bytes"] / MIB,
+            fields["devices"][0]["free_bytes"] / MIB,
+        )
+        for _, t_ns, fields in events.found
+    ]
+
+
+async def test_a_trough_between_two_periods_is_kept_by_the_second() -> None:
+    # At 0 s the begin; at 2 s the host, at 4 s the device falls to its smallest; at 5 s both are back.
+    found = await drained(5, (40, 8), (40, 8), (30, 8), (40, 8), (40, 1), (41, 9), (41, 9))
+    assert found == [(0, "begin", 40, 8), (2, "periodic", 30, 8), (4, "periodic", 40, 1), (5, "end", 41, 9)]
+
+
+async def test_a_higher_value_or_one_less_than_a_mebibyte_lower_makes_no_sample() -> None:
+    found = await drained(4, (40, 8), (39.5, 8), (40, 7.1), (45, 8), (39, 8), (39, 8))
+    assert found == [(0, "begin", 40, 8), (4, "periodic", 39, 8), (4, "end", 39, 8)]
+
+
+async def test_a_slow_fall_is_in_the_periodic_samples() -> None:
+    found = await drained(4, (40, 8), (39.75, 8), (39.5, 8), (39.25, 8), (39, 8), (39, 8), period_s=2)
+    assert found == [(0, "begin", 40, 8), (2, "periodic", 39.5, 8), (4, "periodic", 39, 8), (4, "end", 39, 8)]
+
+
+async def test_a_server_on_this_host_whose_process_is_not_known_has_the_machines_samples_alone() -> None:
+    events, clock = Events(), SteppedClock(0)
+    async with sampled(None, clock, events, 15.0, here=True):
+        pass
+    begin, end = (fields for _, _, fields in events.found)
+    for fields in (begin, end):
+        assert [fields[name] for name in ("cpu_s", "rss_bytes", "processes")] == [None, None, None]
+        assert 0 < fields["host_free_bytes"] < fields["host_total_bytes"] == psutil.virtual_memory().total
+    assert begin["host_busy_s"] <= end["host_busy_s"]
+
+
+def test_memory_now_is_the_hosts_own() -> None:
+    found = memory_now()
+    assert found.host_total_bytes == psutil.virtual_memory().total
+    assert 0 < found.host_free_bytes < found.host_total_bytes
+    assert found.devices == ()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:8080/v1", "http://localhost:8080", "http://[::1]:1/v1", "http://0.0.0.0:80", "http://127.8.9.1"],
+)
+def test_an_address_of_this_machine_is_one(url: str) -> None:
+    assert on_this_host(url)
+
+
+def test_the_machines_own_name_and_its_cards_addresses_are_addresses_of_it() -> None:
+    assert on_this_host(f"http://{socket.gethostname().upper()}:8080/v1")
+    own = [one.address for card in psutil.net_if_addrs().values() for one in card if one.family == socket.AF_INET]
+    assert [on_this_host(f"http://{one}:8080/v1") for one in own] == [True] * len(own)
+
+
+@pytest.mark.parametrize("url", ["http://192.0.2.1:8080/v1", "https://api.example.com/v1", "http://[2001:db8::1]/v1"])
+def test_an_address_of_another_machine_is_none(url: str) -> None:
+    assert not on_this_host(url)

@@ -1,8 +1,8 @@
 """vLLM: which of its settings can be read while it runs?
 
-Its log has no reader here yet, and what it prints at the start is mostly the request (`non-default args`), so the API
-is the proof. /server_info is complete, and only there with VLLM_SERVER_DEV_MODE=1 (bind to loopback then); without it
-/v1/models and the labels of `vllm:cache_config_info` are left. max_num_seqs is in neither.
+Its log states what the engine was made with, in one line; `non-default args` there is the request, and proves nothing.
+Of the API /server_info is complete, and only there with VLLM_SERVER_DEV_MODE=1 (bind to loopback then); without it
+/v1/models and the labels of `vllm:cache_config_info` are left. max_num_seqs is in none of these but /server_info.
 
 Flags are argparse's: the last of two wins silently, `_` stands for `-`, `--flag=value` passes, and so does an
 unambiguous beginning of a flag, which is not seen here. Sizes may be written 32k (32,000) and 32K (32,768).
@@ -21,14 +21,16 @@ def _api(name: str, *flags: str, fields: tuple[str, ...]) -> Option:
     return Option(name, flags, proof=ProofKind.API, fields=fields)
 
 
-def _switched(name: str, flag: str, *, fields: tuple[str, ...] = (), exposed: bool = False) -> Option:
-    return Option(
-        name,
-        switches=on(f"--{flag}") + off(f"--no-{flag}"),
-        proof=ProofKind.API if fields else ProofKind.NONE,
-        fields=fields,
-        exposed=exposed,
-    )
+def _switched(
+    name: str, flag: str, *, proof: ProofKind = ProofKind.LOG, fields: tuple[str, ...] = (), exposed: bool = False
+) -> Option:
+    return Option(name, switches=on(f"--{flag}") + off(f"--no-{flag}"), proof=proof, fields=fields, exposed=exposed)
+
+
+def _logged(
+    name: str, *flags: str, fields: tuple[str, ...] = (), words: tuple[tuple[str, str], ...] = (), auto: bool = False
+) -> Option:
+    return Option(name, flags, fields=fields, words=words, free=("auto",) if auto else ())
 
 
 def _silent(name: str, *flags: str) -> Option:
@@ -37,7 +39,7 @@ def _silent(name: str, *flags: str) -> Option:
 
 SETTINGS: Final = (
     _api("max_num_seqs", "--max-num-seqs", fields=(f"{_INFO}.scheduler_config.max_num_seqs",)),
-    _api(
+    _logged(
         "max_num_batched_tokens",
         "--max-num-batched-tokens",
         fields=(f"{_INFO}.scheduler_config.max_num_batched_tokens",),
@@ -45,7 +47,6 @@ SETTINGS: Final = (
     Option(
         "max_model_len",
         ("--max-model-len",),
-        proof=ProofKind.API,
         fields=("GET /v1/models data[0].max_model_len",),
         free=("auto", -1),
     ),
@@ -70,26 +71,28 @@ SETTINGS: Final = (
     ),
     _api("num_gpu_blocks", "--num-gpu-blocks-override", fields=(f"{_CACHE} num_gpu_blocks",)),
     # The label cache_dtype is the request ("auto"), not what is in force.
-    _api("kv_cache_dtype", "--kv-cache-dtype", fields=(f"{_INFO}.cache_config.cache_dtype",)),
-    _silent("tensor_parallel_size", "-tp", "--tensor-parallel-size"),
-    _silent("pipeline_parallel_size", "-pp", "--pipeline-parallel-size"),
-    _silent("data_parallel_size", "-dp", "--data-parallel-size"),
-    _silent("quantization", "-q", "--quantization"),
-    _silent("dtype", "--dtype"),
+    _logged("kv_cache_dtype", "--kv-cache-dtype", fields=(f"{_INFO}.cache_config.cache_dtype",), auto=True),
+    _logged("tensor_parallel_size", "-tp", "--tensor-parallel-size"),
+    _logged("pipeline_parallel_size", "-pp", "--pipeline-parallel-size"),
+    _logged("data_parallel_size", "-dp", "--data-parallel-size"),
+    _logged("quantization", "-q", "--quantization"),
+    _logged("dtype", "--dtype", words=(("half", "float16"), ("float", "float32")), auto=True),
+    _logged("seed", "--seed"),
+    _logged("load_format", "--load-format", auto=True),
     _silent("speculative_config", "--speculative-config"),
     _silent("compilation_config", "-O", "--compilation-config"),
-    _silent("attention_backend", "--attention-backend"),
+    _logged("attention_backend", "--attention-backend"),
     _silent("long_prefill_token_threshold", "--long-prefill-token-threshold"),
     _silent("max_num_partial_prefills", "--max-num-partial-prefills"),
     _silent("kv_transfer_config", "--kv-transfer-config"),
     _switched("enforce_eager", "enforce-eager"),
-    _switched("enable_expert_parallel", "enable-expert-parallel"),
+    _switched("enable_expert_parallel", "enable-expert-parallel", proof=ProofKind.NONE),
 )
 
 PROFILE: Final = Profile(
     name="vllm",
     title="vLLM",
-    log_format=None,
+    log_format="vllm",
     settings=SETTINGS,
     api=(
         Endpoint(("/version",), ("version",)),

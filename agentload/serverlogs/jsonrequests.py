@@ -1,0 +1,70 @@
+"""What do files have in common that tell of one finished request, or several, on each line of JSON?
+
+Each line stands by itself: a torn or strange one is counted as unknown, and nothing else is lost.
+"""
+
+import json
+from dataclasses import replace
+from typing import Any, Final
+
+from agentload.core.records import LogFacts, LoggedRequest, Timeline
+from agentload.serverlogs.lines import Kind
+from agentload.serverlogs.servedlog import ServedLog
+
+_LEAST_ERROR_NS: Final = 1_000_000  # clocks of two kinds meet in these files: below 1 ms nothing is sure
+
+
+class JsonRequests(ServedLog):
+    """The part of a reader that takes lines; times are Unix ns of the server's wall clock."""
+
+    def __init__(self) -> None:
+        """The lines have times of their own: receive stamps are of no use."""
+        super().__init__(None)
+        self._seen: set[tuple[str, int | None]] = set()  # an exporter may send a batch twice
+        self._off_ns = _LEAST_ERROR_NS
+
+    def open_requests(self) -> int:
+        """A request stands there when it has ended."""
+        return 0
+
+    def close(self) -> LogFacts:
+        """Say that the file has ended, and return what it told."""
+        return replace(self._facts(counts_requests=True), timeline=Timeline.UNIX, resolution_ns=self._off_ns)
+
+    def _take(self, number: int, offset: int, raw: bytes) -> Kind:
+        self._number, self._offset = number, offset
+        if raw[:1] != b"{":
+            return Kind.UNKNOWN
+        value = decoded(raw)
+        return Kind.UNKNOWN if value is None else self._line(value)
+
+    def _line(self, value: dict[str, Any]) -> Kind:
+        raise NotImplementedError
+
+    def _told(self, rid: str, arrived: int | None, ended: int | None, **fields: Any) -> None:
+        """Keep a request, each of whose times this line proves; one that was told before is not kept again."""
+        if (rid, ended) in self._seen:
+            self._say("told-twice", f"request {rid} stands there twice", "nothing: it counts once")
+            return
+        self._seen.add((rid, ended))
+        self._start.served = True
+        self._at = ended if ended is not None else self._at
+        told = {**fields, "t_arrived": arrived, "t_end": ended}
+        proofs = tuple((name, self._proof()) for name, value in told.items() if value is not None)
+        whole = {**dict.fromkeys(_NULL), **told}
+        self._end(LoggedRequest(**whole, boot=self._start.index, label=rid, server_id=rid, proofs=proofs))
+
+
+_NULL: Final = (
+    *("slot", "prompt_tokens", "cached_tokens", "new_prefill_tokens", "decoded_tokens", "t_slot"),
+    *("prefill_start", "prefill_end", "decode_start", "decode_end", "prefill_ms", "decode_ms", "finish"),
+)
+
+
+def decoded(line: bytes) -> dict[str, Any] | None:
+    """Return the JSON object of a line; None when it is none."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

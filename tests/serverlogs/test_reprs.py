@@ -1,0 +1,68 @@
+"""What is read out of a configuration that a Python program printed?"""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentload.serverlogs import reprs
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=6))
+def test_what_was_printed_comes_back_whatever_commas_quotes_and_brackets_it_holds(values: dict[str, Any]) -> None:
+    text = ", ".join(f"{name}={value!r}" for name, value in values.items())
+    assert reprs.pairs(text) == {name: repr(value) for name, value in values.items()}
+    assert reprs.dictionary(repr(values)) == values
+
+
+@given(st.dictionaries(NAMES, VALUES, min_size=1, max_size=6), st.data())
+def test_what_was_cut_off_inside_a_bracket_or_a_text_is_nothing(values: dict[str, Any], data: st.DataObject) -> None:
+    text = "a=[" + ", ".join(f"{name}={value!r}" for name, value in values.items())
+    assert reprs.pairs(text[: data.draw(st.integers(3, len(text)))]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("True", True),
+        ("None", None),
+        ("-5", -5),
+        ("0.92", 0.92),
+        ("1e-05", 1e-05),
+        ("'a b'", "a b"),
+        ('"it\'s"', "it's"),
+        ("auto", "auto"),
+        ("torch.bfloat16", "torch.bfloat16"),
+        ("[1, 2]", None),
+        ("Kind(a=1)", None),
+        ("9" * 40, "9" * 40),
+    ],
+)
+def test_a_plain_value_is_told_from_text_and_from_what_is_none(text: str, value: object) -> None:
+    found = reprs.plain(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", "{1: 2}", "{'a': b}", "{'a': 1", "{'a': " + "[" * 5000 + "]" * 5000 + "}", "__import__('os')"]
+)
+def test_what_is_no_dict_of_plain_values_is_none(text: str) -> None:
+    assert reprs.dictionary(text) is None
+
+
+@pytest.mark.parametrize("name", ["api_key", "api_keys", "hf_token", "ssl_password", "admin_api_key", "token"])
+def test_keys_and_passwords_are_not_told(name: str) -> None:
+    assert dict(reprs.told({name: "secret", "max_tokens": 5, "tokenizer": "t", "nothing": None, "many": [1]})) == {
+        "max_tokens": 5,
+        "tokenizer": "t",
+        "many": "[1]",
+    }

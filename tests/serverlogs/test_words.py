@@ -1,0 +1,58 @@
+"""What is looked for in a whole block at once is found wherever it stands."""
+
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentload.serverlogs import ds4, formats
+from agentload.serverlogs.words import PAD, cut
+
+LINES = st.lists(st.lists(st.sampled_from([b"a", b"\t", b"\r", b"\0", b"\x1b", b"\xff"]), max_size=4).map(b"".join))
+
+
+@settings(max_examples=200)
+@given(LINES)
+def test_a_block_is_cut_as_line_by_line(lines: list[bytes]) -> None:
+    block = b"".join(line + b"\n" for line in lines) + b"x" * PAD + b"\n"
+    found = cut(block)
+    texts = [line.removesuffix(b"\r") for line in lines]
+    starts, ends = found.starts.tolist(), found.ends.tolist()
+    assert [block[start:end] for start, end in zip(starts, ends, strict=False)] == [*texts, b"x" * PAD]
+    assert starts[-1] == len(block)
+    assert found.odd.tolist() == [any(byte in text for byte in b"\r\0\x1b") for text in texts] + [False]
+    assert found.blank.tolist() == [not text for text in texts] + [False]
+
+
+@pytest.mark.parametrize("trouble", [b"failed", b"out of memory"])
+def test_trouble_of_the_engine_is_found_at_any_place_of_a_block(trouble: bytes) -> None:
+    chatter = b"ds4: expert cache layer=7 hit=1 staged in 0.118 ms\n" * 40
+    for shift in range(9):
+        head = b"ds4: expert cache " + b"0" * shift + b"\n"
+        line = b"ds4: expert cache " + trouble + b" 7\n"
+        reader = ds4.Reader(small=0)
+        reader.feed(head + chatter + line + chatter)
+        facts = reader.close()
+        place = (42, len(head) + len(chatter))
+        assert [((proof.line, proof.offset), why) for _, proof, why in facts.suspects] == [
+            (place, line.decode().strip())
+        ]
+        assert (facts.lines.understood, facts.lines.ignored, facts.lines.unknown) == (1, 81, 0)
+
+
+@pytest.mark.parametrize("trouble", [b"failed", b"out of memory"])
+def test_trouble_is_found_where_what_is_looked_at_together_ends(trouble: bytes) -> None:
+    # 128 KiB are looked at together: the text ends before, at and behind that place.
+    for end in range((1 << 17) - 2, (1 << 17) + len(trouble) + 2):
+        line = b"ds4: expert cache " + trouble + b" 7\n"
+        before = end - len(trouble) - len(b"ds4: expert cache ")
+        filler = b"ds4: expert cache " + b"0" * (before - 19) + b"\n"
+        reader = ds4.Reader(small=0)
+        reader.feed(filler + line + b"ds4: expert cache 0\n" * 40)
+        assert [proof.line for _, proof, _ in reader.close().suspects] == [2]
+
+
+def test_a_file_comes_in_small_pieces_while_its_format_may_be_unknown_and_then_in_large_ones() -> None:
+    sizes = [len(piece) for piece in formats.blocks(io.BytesIO(bytes(13_000_000)))]
+    assert sizes == [1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 22, 1 << 22, 13_000_000 - 12 * (1 << 20)]
