@@ -5,16 +5,21 @@ is the measure of a union of intervals; adding durations up instead counts overl
 A). What no request reported is None, never 0; a speed without a known, positive denominator is None, never 0 or inf.
 """
 
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from operator import itemgetter
 from typing import Final
+
+import numpy as np
 
 from agentload.core.intervals import Intervals
 from agentload.core.records import Match, Request, Segment
+from agentload.core.work import COUNTS, SAMPLE_CELL_NS, TIMED, Phases, Work, busy_of, prefill_of
 
 NS_PER_S: Final = 1_000_000_000
-SAMPLE_CELL_NS: Final = 15_000_000_000  # report A looked at the log every 15 s
 LEAST_CELLS: Final = 4  # one cell of 8.8 s said 100 % where 12 % overlapped: fewer say nothing
 
 _BUCKETS: Final[tuple[tuple[str, int, int | None], ...]] = (
@@ -142,112 +147,37 @@ class SegmentAccount:
     straddles_end: tuple[str, ...]  # requests of the segment still at work at its end: their whole phases count
 
 
-@dataclass(frozen=True, slots=True)
-class _Phase:
-    """One request's prefill or decode: what it did, and from when to when. None is unknown."""
+def _overlap(of: Work, everyone: Work, cells_from_ns: int | None = None) -> float | None:
+    """Share of the prefill union of `of` during which another request decodes; None without prefill or decode times.
 
-    tokens: int | None
-    span: tuple[int, int] | None  # half-open, ns
-
-    @property
-    def unknown_times(self) -> bool:
-        """Whether time was spent that nobody knows; a phase of 0 tokens needs none."""
-        return self.span is None and self.tokens != 0
-
-    @property
-    def left_out(self) -> bool:
-        """Whether it is in the sum of tokens or in the union of times, and in no speed."""
-        return (self.tokens is None and self.span is not None) or (bool(self.tokens) and self.span is None)
-
-    def in_cells(self, begin_ns: int) -> "_Phase":
-        """Return it in whole cells of 15 s from the segment's begin: all that it touches."""
-        if self.span is None:
-            return self
-        first, after = (self.span[0] - begin_ns) // SAMPLE_CELL_NS, -((begin_ns - self.span[1]) // SAMPLE_CELL_NS)
-        return _Phase(self.tokens, (first, after if self.span[0] < self.span[1] else first))
-
-
-def _phase(request: Request, name: str, tokens: int | None, start: int | None, end: int | None) -> _Phase:
-    if start is None or end is None:
-        return _Phase(tokens, None)
-    if start > end:
-        raise ValueError(f"expected the {name} of request {request.request} to start before it ends: {start} > {end}")
-    return _Phase(tokens, (start, end))
-
-
-def _prefill(r: Request) -> _Phase:
-    return _phase(r, "prefill", r.new_prefill_tokens, r.prefill_start, r.prefill_end)  # cached ones are not computed
-
-
-def _decode(r: Request) -> _Phase:
-    return _phase(r, "decode", r.decoded_tokens, r.decode_start, r.decode_end)
-
-
-def _spans(phases: Iterable[_Phase]) -> Intervals:
-    return Intervals.of(phase.span for phase in phases if phase.span is not None)
-
-
-def _sum_known(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Busy:
-    """One phase of a set of requests, as Totals has it."""
-
-    union_ns: int | None
-    sum_ns: int | None
-    speed_tokens: int
-    speed_ns: int
-    unknown_times: int
-    left_out: int
-
-
-def _busy(phases: Sequence[_Phase]) -> _Busy:
-    spans = _spans(phases)
-    unknown_times = sum(phase.unknown_times for phase in phases)
-    told = unknown_times < len(phases)
-    both = [phase for phase in phases if phase.tokens is not None and phase.span is not None]
-    return _Busy(
-        union_ns=spans.measure_ns() if told else None,
-        sum_ns=spans.summed_ns() if told else None,
-        speed_tokens=sum(phase.tokens or 0 for phase in both),
-        speed_ns=_spans(both).measure_ns(),
-        unknown_times=unknown_times,
-        left_out=sum(phase.left_out for phase in phases),
-    )
-
-
-def _own_overlap(prefill: _Phase, decode: _Phase) -> tuple[int, int] | None:
-    if prefill.span is None or decode.span is None:
-        return None
-    start, end = max(prefill.span[0], decode.span[0]), min(prefill.span[1], decode.span[1])
-    return (start, end) if start < end else None
-
-
-def _overlap(prefills: Sequence[_Phase], decodes: Sequence[_Phase], all_decodes: Sequence[_Phase]) -> float | None:
-    """Share of the union of `prefills` during which another request decodes; None without prefill or decode times.
-
-    `decodes[i]` is of the request of `prefills[i]`; `all_decodes` holds these and everyone else's. A request never
+    `everyone` holds these requests and all others; `cells_from_ns`: in cells of 15 s from there on. A request never
     overlaps with itself: the time at which the only prefill and the only decode are of one request drops out.
     """
-    if all(phase.unknown_times for phase in all_decodes):
+    if everyone.decode.unknown_times == len(everyone):
         return None
-    prefilling, decoding = _spans(prefills), _spans(all_decodes)
-    own = Intervals.of(span for span in map(_own_overlap, prefills, decodes) if span is not None)
+    prefilling, decoding = of.prefill.timed(cells_from_ns), everyone.decode.timed(cells_from_ns)
+    both = of.prefill.has(TIMED) & of.decode.has(TIMED)
+    prefills, decodes = (phases.spans(both, cells_from_ns) for phases in (of.prefill, of.decode))
+    starts, ends = np.maximum(prefills.starts, decodes.starts), np.minimum(prefills.ends, decodes.ends)
+    mine = starts < ends
+    own = Intervals(starts[mine], ends[mine])
     alone = own.difference(prefilling.at_least(2)).difference(decoding.at_least(2))
     return exposure(prefilling, decoding.difference(alone))
 
 
-def _matches(requests: Sequence[Request]) -> MatchCounts:
-    kinds = [request.match for request in requests]
+def _matches(work: Work) -> MatchCounts:
+    matches = work.matches
     return MatchCounts(
-        matched=kinds.count(Match.EXACT) + kinds.count(Match.UNIQUE),
-        ambiguous=kinds.count(Match.AMBIGUOUS),
-        client_only=kinds.count(Match.CLIENT_ONLY),
-        server_only=kinds.count(Match.SERVER_ONLY),
+        matched=matches[Match.EXACT] + matches[Match.UNIQUE],
+        ambiguous=matches[Match.AMBIGUOUS],
+        client_only=matches[Match.CLIENT_ONLY],
+        server_only=matches[Match.SERVER_ONLY],
     )
+
+
+def _unknown(work: Work) -> Unknown:
+    missing = {name: len(work) - work.known[name] for name in COUNTS}
+    return Unknown(**missing, prefill_times=work.prefill.unknown_times, decode_times=work.decode.unknown_times)
 
 
 def _wall_ns(segment: Segment) -> int | None:
@@ -260,67 +190,56 @@ def _wall_ns(segment: Segment) -> int | None:
     return segment.end_ns - segment.begin_ns
 
 
-def _cells(segment: Segment, wall_ns: int | None, phases: Iterable[_Phase]) -> int:
-    """How many cells of 15 s a segment has; without an end it ends with the last of `phases`."""
+def _cells(segment: Segment, wall_ns: int | None, everyone: Work) -> int:
+    """How many cells of 15 s a segment has; without an end it ends with the last phase of `everyone`."""
     length_ns = wall_ns
     if length_ns is None:
-        length_ns = max((phase.span[1] for phase in phases if phase.span), default=segment.begin_ns) - segment.begin_ns
+        last_ns = [phases.last_ns() for phases in (everyone.prefill, everyone.decode)]
+        length_ns = max((at_ns for at_ns in last_ns if at_ns is not None), default=segment.begin_ns) - segment.begin_ns
     return -(-length_ns // SAMPLE_CELL_NS)
 
 
-def total(requests: Sequence[Request], segment: Segment, others: Sequence[Request] | None = None) -> Totals:
+def total(requests: Iterable[Request], segment: Segment, others: Iterable[Request] | None = None) -> Totals:
     """Account for `requests`, all of `segment`; `others` (they and more; by default only they) are who may overlap.
 
     Raises:
         ValueError: a phase or the segment ends before it starts.
     """
-    prefills, decodes = [_prefill(r) for r in requests], [_decode(r) for r in requests]
-    all_decodes = decodes if others is None else [_decode(r) for r in others]
-    prefill, decode = _busy(prefills), _busy(decodes)
-    begin_ns = segment.begin_ns
+    work = Work.of(requests)
+    return _total(work, segment, work if others is None else Work.of(others))
+
+
+def _total(work: Work, segment: Segment, everyone: Work) -> Totals:
+    prefill, decode = busy_of(work.prefill), busy_of(work.decode)
     wall_ns = _wall_ns(segment)
-    everyone = [*all_decodes, *(_prefill(r) for r in (requests if others is None else others))]
     sampled = _cells(segment, wall_ns, everyone) >= LEAST_CELLS
     return Totals(
-        requests=len(requests),
-        matches=_matches(requests),
-        unknown=Unknown(
-            prompt_tokens=sum(r.prompt_tokens is None for r in requests),
-            cached_tokens=sum(r.cached_tokens is None for r in requests),
-            new_prefill_tokens=sum(r.new_prefill_tokens is None for r in requests),
-            decoded_tokens=sum(r.decoded_tokens is None for r in requests),
-            prefill_times=prefill.unknown_times,
-            decode_times=decode.unknown_times,
-        ),
-        prompt_tokens=_sum_known(r.prompt_tokens for r in requests),
-        cached_tokens=_sum_known(r.cached_tokens for r in requests),
-        new_prefill_tokens=_sum_known(r.new_prefill_tokens for r in requests),
-        decoded_tokens=_sum_known(r.decoded_tokens for r in requests),
+        requests=len(work),
+        matches=_matches(work),
+        unknown=_unknown(work),
+        prompt_tokens=work.known_sum("prompt_tokens"),
+        cached_tokens=work.known_sum("cached_tokens"),
+        new_prefill_tokens=work.known_sum("new_prefill_tokens"),
+        decoded_tokens=work.known_sum("decoded_tokens"),
         prefill_union_ns=prefill.union_ns,
         prefill_sum_ns=prefill.sum_ns,
         decode_union_ns=decode.union_ns,
         decode_sum_ns=decode.sum_ns,
         prefill_double_counting=ratio(prefill.sum_ns, prefill.union_ns),
         decode_double_counting=ratio(decode.sum_ns, decode.union_ns),
-        prefill_speed_tokens=prefill.speed_tokens,
+        prefill_speed_tokens=work.prefill.speed_tokens,
         prefill_speed_ns=prefill.speed_ns,
-        prefill_tok_s=speed_tok_s(prefill.speed_tokens, prefill.speed_ns),
-        decode_speed_tokens=decode.speed_tokens,
+        prefill_tok_s=speed_tok_s(work.prefill.speed_tokens, prefill.speed_ns),
+        decode_speed_tokens=work.decode.speed_tokens,
         decode_speed_ns=decode.speed_ns,
-        decode_tok_s=speed_tok_s(decode.speed_tokens, decode.speed_ns),
+        decode_tok_s=speed_tok_s(work.decode.speed_tokens, decode.speed_ns),
         wall_ns=wall_ns,
         prefill_share=ratio(prefill.union_ns, wall_ns),
         decode_share=ratio(decode.union_ns, wall_ns),
-        overlap=_overlap(prefills, decodes, all_decodes),
-        sampled_overlap=_overlap(
-            [phase.in_cells(begin_ns) for phase in prefills],
-            [phase.in_cells(begin_ns) for phase in decodes],
-            [phase.in_cells(begin_ns) for phase in all_decodes],
-        )
-        if sampled
-        else None,
-        prefill_left_out=prefill.left_out,
-        decode_left_out=decode.left_out,
+        overlap=_overlap(work, everyone),
+        sampled_overlap=_overlap(work, everyone, segment.begin_ns) if sampled else None,
+        prefill_left_out=work.prefill.left_out,
+        decode_left_out=work.decode.left_out,
     )
 
 
@@ -335,29 +254,64 @@ def bucket_of(context_start: int) -> str:
     return next(name for name, _, to in _BUCKETS if to is None or context_start < to)
 
 
-def _bucket(name: str, low: int, high: int | None, requests: Sequence[Request]) -> Bucket:
-    phases = [_prefill(r) for r in requests]
-    busy = _busy(phases)
-    speeds = [
-        speed_tok_s(phase.tokens, phase.span[1] - phase.span[0]) for phase in phases if phase.tokens and phase.span
-    ]
-    known = [speed for speed in speeds if speed is not None]
-    return Bucket(
-        name=name,
-        from_tokens=low,
-        to_tokens=high,
-        requests=len(requests),
-        new_prefill_tokens=_sum_known(r.new_prefill_tokens for r in requests),
-        median_tok_s=median(known) if known else None,
-        prefill_union_ns=busy.union_ns,
-        union_tok_s=speed_tok_s(busy.speed_tokens, busy.speed_ns),
-    )
+class _Contexts:
+    """The prefills of a set of requests, by the context position at which they start."""
+
+    def __init__(self) -> None:
+        self.unknown = 0  # without one: in no bucket
+        self._phases = {name: Phases() for name in BUCKETS}
+        self._tokens: dict[str, int | None] = dict.fromkeys(BUCKETS)
+        self._speeds = {name: array("d") for name in BUCKETS}
+
+    def add(self, request: Request) -> None:
+        """Add a request.
+
+        Raises:
+            ValueError: its position is negative, or its prefill ends before it starts.
+        """
+        if request.context_start is None:
+            self.unknown += 1
+            return
+        name, tokens, span = bucket_of(request.context_start), request.new_prefill_tokens, prefill_of(request)
+        self._phases[name].add(tokens, span)
+        if tokens is not None:
+            self._tokens[name] = (self._tokens[name] or 0) + tokens
+        speed = speed_tok_s(tokens, span[1] - span[0]) if tokens and span else None
+        if speed is not None:
+            self._speeds[name].append(speed)
+
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Return all four."""
+        return tuple(self._bucket(name, low, high) for name, low, high in _BUCKETS)
+
+    def _bucket(self, name: str, low: int, high: int | None) -> Bucket:
+        phases = self._phases[name]
+        busy = busy_of(phases)
+        return Bucket(
+            name=name,
+            from_tokens=low,
+            to_tokens=high,
+            requests=len(phases),
+            new_prefill_tokens=self._tokens[name],
+            median_tok_s=_median(self._speeds[name]),
+            prefill_union_ns=busy.union_ns,
+            union_tok_s=speed_tok_s(phases.speed_tokens, busy.speed_ns),
+        )
 
 
-def by_context(requests: Sequence[Request]) -> tuple[Bucket, ...]:
+def _median(values: "array[float]") -> float | None:
+    if not values:
+        return None
+    ordered, half = np.sort(np.frombuffer(values, np.float64)), len(values) // 2
+    return float(ordered[half]) if len(values) % 2 else (float(ordered[half - 1]) + float(ordered[half])) / 2
+
+
+def by_context(requests: Iterable[Request]) -> tuple[Bucket, ...]:
     """Group requests by the context position at which their prefill starts; those without one are in no bucket."""
-    placed = [(bucket_of(r.context_start), r) for r in requests if r.context_start is not None]
-    return tuple(_bucket(name, low, high, [r for at, r in placed if at == name]) for name, low, high in _BUCKETS)
+    contexts = _Contexts()
+    for request in requests:
+        contexts.add(request)
+    return contexts.buckets()
 
 
 def _last_ns(request: Request) -> int | None:
@@ -365,12 +319,50 @@ def _last_ns(request: Request) -> int | None:
     return max(ends, default=None)
 
 
+class _Part:
+    """What is kept of one segment's requests."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.works: dict[str | None, Work] = {}  # by agent
+        self.contexts = _Contexts()
+        self.at_begin: list[str] = []
+        self.at_end: list[str] = []
+
+    def add(self, request: Request) -> None:
+        """Add a request of the segment."""
+        work = self.works.get(request.agent)
+        if work is None:
+            work = self.works[request.agent] = Work()
+        work.add(request)
+        self.contexts.add(request)
+        end_ns = self.segment.end_ns
+        if end_ns is not None and _at_work(request, end_ns):
+            self.at_end.append(request.request)
+
+    def account(self) -> SegmentAccount:
+        """Account for all that was added."""
+        whole = Work.together(self.works.values())
+        names = sorted(name for name in self.works if name is not None)
+        nameless = self.works.get(None)
+        return SegmentAccount(
+            segment=self.segment,
+            whole=_total(whole, self.segment, whole),
+            agents={name: _total(self.works[name], self.segment, whole) for name in names},
+            no_agent=None if nameless is None else _total(nameless, self.segment, whole),
+            buckets=self.contexts.buckets(),
+            unknown_context=self.contexts.unknown,
+            straddles_begin=tuple(self.at_begin),
+            straddles_end=tuple(self.at_end),
+        )
+
+
 def _at_work(request: Request, at_ns: int) -> bool:
     last_ns = _last_ns(request)
     return request.prefill_start is not None and last_ns is not None and request.prefill_start < at_ns < last_ns
 
 
-def account_segment(requests: Sequence[Request], segment: Segment) -> SegmentAccount:
+def account_segment(requests: Iterable[Request], segment: Segment) -> SegmentAccount:
     """Account for one segment. `requests` may hold those of other segments and runs too: `Request.segment` decides.
 
     Membership is by prefill start (PROTOCOL 1.8) and was decided by whoever joined the requests, so the phases of a
@@ -381,17 +373,30 @@ def account_segment(requests: Sequence[Request], segment: Segment) -> SegmentAcc
     Raises:
         ValueError: a phase or the segment ends before it starts.
     """
-    ours = [r for r in requests if r.run == segment.run]
-    members = [r for r in ours if r.segment == segment.segment]
-    names = sorted({r.agent for r in members if r.agent is not None})
-    nameless = [r for r in members if r.agent is None]
-    return SegmentAccount(
-        segment=segment,
-        whole=total(members, segment),
-        agents={name: total([r for r in members if r.agent == name], segment, members) for name in names},
-        no_agent=total(nameless, segment, members) if nameless else None,
-        buckets=by_context(members),
-        unknown_context=sum(r.context_start is None for r in members),
-        straddles_begin=tuple(r.request for r in ours if _at_work(r, segment.begin_ns)),
-        straddles_end=tuple(r.request for r in members if segment.end_ns is not None and _at_work(r, segment.end_ns)),
-    )
+    return account_segments(requests, (segment,))[0]
+
+
+def account_segments(requests: Iterable[Request], segments: Sequence[Segment]) -> list[SegmentAccount]:
+    """Account for several segments as for each by itself; `requests` are gone through once, whatever their number.
+
+    Raises:
+        ValueError: as `account_segment`.
+    """
+    parts = [_Part(segment) for segment in segments]
+    holding: dict[tuple[str, str | None], list[_Part]] = defaultdict(list)
+    begins: dict[str, list[tuple[int, int]]] = defaultdict(list)  # by run: when each part begins, and its index
+    for index, part in enumerate(parts):
+        holding[part.segment.run, part.segment.segment].append(part)
+        begins[part.segment.run].append((part.segment.begin_ns, index))
+    for each in begins.values():
+        each.sort()
+    for request in requests:
+        for part in holding.get((request.run, request.segment), ()):
+            part.add(request)
+        last_ns = _last_ns(request)
+        if request.prefill_start is not None and last_ns is not None:
+            of_run = begins.get(request.run, [])
+            first = bisect_right(of_run, request.prefill_start, key=itemgetter(0))
+            for _, index in of_run[first : bisect_left(of_run, last_ns, key=itemgetter(0))]:
+                parts[index].at_begin.append(request.request)
+    return [part.account() for part in parts]

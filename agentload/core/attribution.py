@@ -2,8 +2,9 @@
 
 In this order:
 
-1. An exact key: the numbers of llama.cpp's `timings`, which its log repeats (68 of 68 requests over 6 runs), or the
-   tool-call ids that ds4-server logs. EXACT when the key fits one request on either side; else it goes on to 2.
+1. An exact key: the numbers of llama.cpp's `timings`, which its log repeats (68 of 68 requests over 6 runs), the
+   tool-call ids that ds4-server logs, or the answer's id, which vLLM and SGLang do. EXACT when the key fits one request
+   on either side; else it goes on to 2.
 2. Counts and times: an answer and a logged request fit when no count that both sides know differs and the log's times
    lie within the client's. UNIQUE when the pair is in every largest joining of all that fits, AMBIGUOUS otherwise.
    Requests that the log itself does not tell apart (`LoggedRequest.group`) are AMBIGUOUS always, joined or not: which
@@ -17,9 +18,11 @@ from the log while a stranger's request with the same counts ran within its time
 More logged requests than answers are no such case: they leave a choice, so nothing there is called UNIQUE.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from agentload.core import pairing
 from agentload.core.evidence import Counts, exact_pairs, fit, fit_group, told, work_times
@@ -51,7 +54,7 @@ class Group:
 class Attribution:
     """Every request of the client and of the log, each in exactly one row."""
 
-    requests: tuple[Request, ...]  # by prefill start, else by the time they were sent; those without a time last
+    requests: Sequence[Request]  # by prefill start, else by the time they were sent; those without a time last
     counts: dict[Match, int]
     groups: tuple[Group, ...]
     doubts: tuple[Doubt, ...]
@@ -184,6 +187,15 @@ def _best(*phases: _Phase) -> _Phase:
     return start, end, None if start is None and end is None else source
 
 
+def _durations(sent: Completion) -> tuple[int, int] | None:
+    """Return how long its prefill and its decode took (ns), where the answer tells."""
+    if sent.timings is not None:
+        return round(sent.timings.prompt_ms * 1e6), round(sent.timings.decode_ms * 1e6)
+    if sent.phases is not None:
+        return round(sent.phases.prefill_ms * 1e6), round(sent.phases.decode_ms * 1e6)
+    return None
+
+
 def _phases(sent: Completion | None, logged: LoggedRequest | None) -> tuple[_Phase, _Phase]:
     """Prefill and decode from the best source that has them (design, section 5)."""
     nothing: _Phase = (None, None, None)
@@ -194,9 +206,9 @@ def _phases(sent: Completion | None, logged: LoggedRequest | None) -> tuple[_Pha
     if sent is not None:
         client_prefill = (sent.t_sent if sent.t_first_token is not None else None, sent.t_first_token, Source.CLIENT)
         client_decode = (sent.t_first_token, sent.t_done, Source.CLIENT)
-        if sent.timings is not None:  # durations only: laid backwards from the last byte
-            first_token = sent.t_done - round(sent.timings.decode_ms * 1e6)
-            usage_prefill = (first_token - round(sent.timings.prompt_ms * 1e6), first_token, Source.USAGE)
+        if (durations := _durations(sent)) is not None:  # laid backwards from the last byte
+            first_token = sent.t_done - durations[1]
+            usage_prefill = (first_token - durations[0], first_token, Source.USAGE)
             usage_decode = (first_token, sent.t_done, Source.USAGE)
     return _best(log_prefill, usage_prefill, client_prefill), _best(log_decode, usage_decode, client_decode)
 
@@ -209,9 +221,13 @@ def _segment(at_ns: int | None, segments: Sequence[Segment]) -> str | None:
     return max(holding, key=lambda s: s.begin_ns).segment if holding else None
 
 
-def _proof(logged: LoggedRequest | None, *fields: str) -> Proof | None:
-    proofs = {} if logged is None else dict(logged.proofs)
+def _proof(proofs: Mapping[str, Proof], *fields: str) -> Proof | None:
     return next((proofs[field] for field in fields if field in proofs), None)
+
+
+def log_name(boot: int, label: str) -> str:
+    """Return the name of a row that the log alone has."""
+    return f"log boot {boot} {label}"
 
 
 def _name(join: _Join) -> str:
@@ -219,7 +235,7 @@ def _name(join: _Join) -> str:
         return join.sent.request
     if join.logged is None:
         raise ValueError("expected a request that the client or the log knows, got neither")
-    return f"log boot {join.logged.boot} {join.logged.label}"
+    return log_name(join.logged.boot, join.logged.label)
 
 
 def _began(prefill_start: int | None, sent: Completion | None) -> int | None:
@@ -229,17 +245,22 @@ def _began(prefill_start: int | None, sent: Completion | None) -> int | None:
     return max(prefill_start, sent.t_sent)
 
 
+_NONE_TOLD: Final = Counts(None, None, None, None)
+
+
 def _tokens(join: _Join) -> tuple[Counts, Source | None]:
     """Return the counts, the log's where it has the request, and where the cached tokens are from.
 
     llama.cpp's log does not tell these where it shifted the context or used a draft model. Its answer's timings do,
-    and the log repeats their other numbers.
+    and the log repeats their other numbers. vLLM's log tells no count of a request: the answer's are all there is.
     """
     sent, logged = join.sent, join.logged
     if logged is None:
         counts = Counts(None, None, None, None) if sent is None else told(sent)
         return counts, None if counts.cached is None else Source.USAGE
     counts = Counts(logged.prompt_tokens, logged.cached_tokens, logged.new_prefill_tokens, logged.decoded_tokens)
+    if counts == _NONE_TOLD and join.match is Match.EXACT and sent is not None:
+        return told(sent), Source.USAGE
     if counts.cached is not None:
         return counts, Source.LOG
     timings = None if sent is None or join.match is Match.AMBIGUOUS else sent.timings
@@ -249,16 +270,20 @@ def _tokens(join: _Join) -> tuple[Counts, Source | None]:
     return Counts(prompt, timings.cached_tokens, counts.new, counts.decoded), Source.USAGE
 
 
-def _row(run: str, join: _Join, segments: Sequence[Segment], *, placed: bool) -> Request:
+def _row(run: str, join: _Join, segment_at: Callable[[int | None], str | None], *, placed: bool) -> Request:
     """Make the row; `placed` says that the log's times are on the client's clock, or that there is no client."""
     sent, logged = join.sent, join.logged
     prefill, decode = _phases(sent, logged if placed else None)
     usage = None if sent is None else sent.usage
     counts, cached_source = _tokens(join)
     context_start = None if logged is None else logged.context_start
+    proofs = {} if logged is None else dict(logged.proofs)
+    taken = None  # by the server: it got a slot, or came to one that has none
+    if logged is not None and placed:
+        taken = logged.t_arrived if logged.t_slot is None else logged.t_slot
     return Request(
         run=run,
-        segment=_segment(_began(prefill[0], sent), segments),
+        segment=segment_at(_began(taken if prefill[0] is None and sent is None else prefill[0], sent)),
         agent=None if sent is None else sent.agent,
         turn=None if sent is None else sent.turn,
         request=_name(join),
@@ -270,8 +295,8 @@ def _row(run: str, join: _Join, segments: Sequence[Segment], *, placed: bool) ->
         t_sent=None if sent is None else sent.t_sent,
         t_first_byte=None if sent is None else sent.t_first_byte,
         t_first_token=None if sent is None else sent.t_first_token,
-        t_done=None if sent is None else sent.t_done,
-        t_slot=logged.t_slot if logged is not None and placed else None,
+        t_done=sent.t_done if sent is not None and sent.ended else None,
+        t_slot=taken,
         prefill_start=prefill[0],
         prefill_end=prefill[1],
         decode_start=decode[0],
@@ -289,14 +314,20 @@ def _row(run: str, join: _Join, segments: Sequence[Segment], *, placed: bool) ->
         usage_prompt_tokens=None if usage is None else usage.prompt_tokens,
         usage_cached_tokens=None if usage is None else usage.cached_tokens,
         usage_completion_tokens=None if usage is None else usage.completion_tokens,
-        prefill_proof=_proof(logged, "prefill_end", "prefill_ms", "prefill_start", "new_prefill_tokens"),
-        decode_proof=_proof(logged, "decode_end", "decode_ms", "decode_start", "decoded_tokens"),
+        prefill_proof=_proof(proofs, "prefill_end", "prefill_ms", "prefill_start", "new_prefill_tokens"),
+        decode_proof=_proof(proofs, "decode_end", "decode_ms", "decode_start", "decoded_tokens"),
         error=None if sent is None else sent.error,
         cached_source=cached_source,
-        prefill_start_proof=_proof(logged, "prefill_start", "prefill_end", "prefill_ms"),
+        prefill_start_proof=_proof(proofs, "prefill_start", "prefill_end", "prefill_ms"),
         # ds4-server logs no start of decoding: its prompt is done, and it begins.
-        decode_start_proof=_proof(logged, "decode_start", "prefill_end", "decode_end"),
+        decode_start_proof=_proof(proofs, "decode_start", "prefill_end", "decode_end"),
     )
+
+
+def log_row(run: str, logged: LoggedRequest, group: str | None, segment: str | None) -> Request:
+    """Make the row of a logged request where there is no client; `group` names the one it is not told apart in."""
+    match = Match.SERVER_ONLY if group is None else Match.AMBIGUOUS
+    return _row(run, _Join(None, logged, match, group), lambda _: segment, placed=True)
 
 
 def _row_order(row: Request) -> tuple[bool, int, str]:
@@ -304,7 +335,9 @@ def _row_order(row: Request) -> tuple[bool, int, str]:
     return at_ns is None, at_ns or 0, row.request
 
 
-def _doubts(rows: Sequence[Request], groups: Sequence[Group], segments: Sequence[Segment]) -> list[Doubt]:
+def _doubts(
+    rows: Sequence[Request], groups: Sequence[Group], segments: Sequence[Segment], *, tells_requests: bool
+) -> list[Doubt]:
     doubts = []
     if groups:
         doubts.append(
@@ -325,7 +358,7 @@ def _doubts(rows: Sequence[Request], groups: Sequence[Group], segments: Sequence
             )
         )
     lost = [row for row in rows if row.match is Match.CLIENT_ONLY and row.error is None]
-    if lost:
+    if lost and tells_requests:
         doubts.append(
             Doubt(
                 "answers-not-in-log",
@@ -353,7 +386,8 @@ def attribute(
     )
     ours = [segment for segment in segments if segment.run == run]
     joins = _join(sent, logged, error_ns)
-    rows = sorted((_row(run, join, ours, placed=unix or not sent) for join in joins), key=_row_order)
+    place = partial(_segment, segments=ours)
+    rows = sorted((_row(run, join, place, placed=unix or not sent) for join in joins), key=_row_order)
     groups = []
     for name in dict.fromkeys(join.group for join in joins if join.group is not None):
         members = [join for join in joins if join.group == name]
@@ -365,7 +399,10 @@ def attribute(
                 logged=sum(join.logged is not None for join in members),
             )
         )
-    doubts = _doubts(rows, groups, ours) if facts is not None and sent else []
+    doubts = []
+    if facts is not None and sent:
+        tells_requests = bool(facts.requests) or facts.counts_requests  # else its reader says that it tells of none
+        doubts = _doubts(rows, groups, ours, tells_requests=tells_requests)
     if facts is None:
         doubts.append(
             Doubt("no-log", "there is no log of the server", "times rest on the answers: own the server's log")

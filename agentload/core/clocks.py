@@ -53,6 +53,11 @@ def _end(logged: LoggedRequest) -> int | None:
     return logged.decode_end if logged.t_end is None else logged.t_end
 
 
+def _when(logged: LoggedRequest) -> int:
+    """Return the last time that the log has of it."""
+    return max(work_times(logged), default=logged.t_arrived or 0)
+
+
 def _start(logged: LoggedRequest, end: int) -> int:
     """Return when work began as the log has it, else as the durations give it, else no earlier than the end."""
     known = [time for time in (logged.t_slot, logged.prefill_start) if time is not None]
@@ -84,13 +89,15 @@ def offset_of(pairs: Sequence[tuple[Completion, LoggedRequest]], resolution_ns: 
 
 def _pair_window(sent: Completion, logged: LoggedRequest, slack_ns: int) -> Window:
     """What an answer and its request in the log allow: no work before it was sent, no token after it had come."""
-    starts = [time for time in (logged.t_slot, logged.prefill_start) if time is not None]
+    starts = [time for time in (logged.t_slot, logged.prefill_start, logged.t_arrived) if time is not None]
     end = logged.decode_end if logged.decode_end is not None else logged.prefill_end
     highs = [] if end is None else [sent.t_done - end]
     if logged.prefill_end is not None and sent.t_first_token is not None:
         highs.append(sent.t_first_token - logged.prefill_end)
+    if logged.t_arrived is not None:
+        highs.append((sent.t_done if sent.t_first_byte is None else sent.t_first_byte) - logged.t_arrived)
     return Window(
-        at=max(work_times(logged), default=0),
+        at=_when(logged),
         low=sent.t_sent - min(starts) - slack_ns if starts else -FAR,
         high=min(highs) + slack_ns if highs else FAR,
     )
@@ -123,6 +130,7 @@ def moved(logged: LoggedRequest, by_ns: int | None) -> LoggedRequest:
         decode_start=_by(logged.decode_start, by_ns),
         decode_end=_by(logged.decode_end, by_ns),
         t_end=_by(logged.t_end, by_ns),
+        t_arrived=_by(logged.t_arrived, by_ns),
     )
 
 
@@ -151,7 +159,14 @@ def _on_unix(facts: LogFacts, offset_at: _OffsetAt, error_ns: int, doubts: list[
             lost.append(f"line {event.proof.line}: cache {event.kind}")
         else:
             events.append(replace(event, at=event.at + by_ns))
-    by = [offset_at(one.boot, max(work_times(one), default=0)) for one in facts.requests]
+    statistics = []
+    for each in facts.statistics:
+        by_ns = offset_at(each.boot, each.at)
+        if by_ns is None:
+            lost.append(f"line {each.proof.line}: {each.kind} statistics")
+        else:
+            statistics.append(replace(each, at=each.at + by_ns))
+    by = [offset_at(one.boot, _when(one)) for one in facts.requests]
     unplaced = [one.boot for one, by_ns in zip(facts.requests, by, strict=True) if by_ns is None]
     if unplaced or lost:
         doubts.append(
@@ -169,6 +184,7 @@ def _on_unix(facts: LogFacts, offset_at: _OffsetAt, error_ns: int, doubts: list[
         requests=pack(moved(one, by_ns) for one, by_ns in zip(facts.requests, by, strict=True)),
         suspects=tuple(suspects),
         cache_events=tuple(events),
+        statistics=tuple(statistics),
         doubts=(*facts.doubts, *doubts),
     )
 

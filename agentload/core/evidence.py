@@ -1,11 +1,13 @@
 """What speaks for or against a logged request being this request of the client?
 
-Exact keys (llama.cpp's timings, ds4-server's tool-call ids), counts that both sides know, and times.
+Exact keys (llama.cpp's timings, ds4-server's tool-call ids, the answer's id that vLLM and SGLang log), counts that both
+sides know, and times.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from agentload.core.records import Completion, LoggedRequest
@@ -77,16 +79,25 @@ def _same_calls(sent: Completion, logged: LoggedRequest) -> bool | None:
     return ids == logged.tool_call_ids
 
 
+def _same_id(sent: Completion, logged: LoggedRequest) -> bool | None:
+    """Whether the answer has the id that the log has; None when either has none."""
+    return None if sent.server_id is None or logged.server_id is None else sent.server_id == logged.server_id
+
+
 def exact_pairs(sent: Sequence[Completion], logged: Sequence[LoggedRequest]) -> tuple[tuple[int, int], ...]:
     """Return (index of the answer, index in the log) of the pairs whose exact key fits nobody else on either side.
 
     What the log tells of a member of a group is a guess, so a key there proves nothing of the rest of its row.
     """
+    if not sent:  # then the log need not be gone through, which may be long
+        return ()
     by_key: dict[object, list[int]] = defaultdict(list)
     for index, one in enumerate(logged):
         by_key[one.new_prefill_tokens, one.decoded_tokens].append(index)
         if one.tool_call_ids:
             by_key[one.tool_call_ids].append(index)
+        if one.server_id is not None:
+            by_key[one.server_id].append(index)
     fits: list[set[int]] = []
     for one_sent in sent:
         found: set[int] = set()
@@ -95,6 +106,8 @@ def exact_pairs(sent: Sequence[Completion], logged: Sequence[LoggedRequest]) -> 
             found |= {index for index in near if _same_timings(one_sent, logged[index])}
         if one_sent.tool_calls:
             found |= set(by_key.get(tuple(call.id for call in one_sent.tool_calls), ()))
+        if one_sent.server_id is not None:
+            found |= set(by_key.get(one_sent.server_id, ()))
         fits.append(found)
     fitted: Counter[int] = Counter()
     for found in fits:
@@ -108,6 +121,8 @@ def telling_pairs(sent: Sequence[Completion], logged: Sequence[LoggedRequest]) -
 
     No time is looked at: they can tell how two clocks stand to one another.
     """
+    if not sent:
+        return ()
     pairs = exact_pairs(sent, logged)
     lefts, rights = {left for left, _ in pairs}, {right for _, right in pairs}
     ours = {left: told(one) for left, one in enumerate(sent) if left not in lefts and one.error is None}
@@ -128,14 +143,22 @@ def telling_pairs(sent: Sequence[Completion], logged: Sequence[LoggedRequest]) -
 # ---- what fits what ------------------------------------------------------------------------------------------------
 
 
+WORK_TIMES: Final = ("t_slot", "prefill_start", "prefill_end", "decode_start", "decode_end", "t_end")
+_WORK_TIMES: Final = attrgetter(*WORK_TIMES)
+
+
 def work_times(logged: LoggedRequest) -> list[int]:
     """Times at which the server worked on it; t_end only where there is nothing else.
 
     ds4-server logs the finish after it has rebuilt its checkpoint, which can take a minute after the last byte.
     """
-    times = (logged.t_slot, logged.prefill_start, logged.prefill_end, logged.decode_start, logged.decode_end)
-    known = [time for time in times if time is not None]
-    return known or [time for time in (logged.t_end,) if time is not None]
+    return worked(_WORK_TIMES(logged))
+
+
+def worked(times: Sequence[int | None]) -> list[int]:
+    """Return `work_times` of a request of which `WORK_TIMES` are these."""
+    *work, end = times
+    return [time for time in work if time is not None] or [time for time in (end,) if time is not None]
 
 
 def _within(sent: Completion, logged: LoggedRequest, error_ns: int) -> tuple[bool | None, bool | None]:
@@ -168,6 +191,7 @@ def _says(sent: Completion, logged: LoggedRequest) -> tuple[bool | None, ...]:
     return (
         _same_timings(sent, logged),
         _same_calls(sent, logged),
+        _same_id(sent, logged),
         _equal(ours.prompt, theirs.prompt),
         _equal(ours.cached, theirs.cached),
         _equal(ours.new, theirs.new),

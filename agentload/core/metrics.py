@@ -6,11 +6,12 @@ of work. A new metric is one line of `METRICS` (its grade: core.evidence_grade).
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from agentload.core.accounting import NS_PER_S
 from agentload.core.estimates import equal_work
+from agentload.core.probe import Load
 
 Reader = Callable[[Mapping[str, Any]], float | None]  # of a segment of account.json; None: not known
 
@@ -44,10 +45,13 @@ class Metric:
     base: Reader | None = None  # with `amount`
     value: Reader | None = None  # without `amount`
     concurrency: int | None = None  # of the fixed workload: of its segments with so many requests at once
+    load: str | None = None  # of the probe: of its segments under that load
 
     @property
     def plain(self) -> str:
-        """Its name among the quantities that have a grade: decode_tok_s of decode_tok_s_c8."""
+        """Its name among the quantities that have a grade: decode_tok_s of decode_tok_s_c8, ttft_s of ttft_s_d3."""
+        if self.load is not None:
+            return self.name.removesuffix(f"_{self.load}")
         return self.name if self.concurrency is None else self.name.removesuffix(f"_c{self.concurrency}")
 
     def measure(self, segment: Mapping[str, Any]) -> Measured:
@@ -185,13 +189,97 @@ FIXED: Final = ("decode_tok_s", "ttft_s", "prefill_tok_s")
 """Those of the fixed workload, each at each concurrency: decode_tok_s_c8; the first one decides."""
 
 
+def _of_probe(name: str) -> Reader:
+    def read(segment: Mapping[str, Any]) -> float | None:
+        found: float | None = (segment.get("probe") or {}).get(name)
+        return found
+
+    return read
+
+
+PROBE: Final[dict[str, Metric]] = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            "prefill_tok_s",
+            "tok/s",
+            "prefill speed",
+            "new tokens of the cold prompts / time in which any of them is computed",
+            higher_is_better=True,
+            value=_of_probe("prefill_tok_s"),
+        ),
+        Metric(
+            "ttft_s",
+            "s",
+            "time to first token",
+            "of a cold prompt, by the client's clock: network, queue and prefill",
+            higher_is_better=False,
+            value=_of_probe("ttft_s"),
+        ),
+        Metric(
+            "decoder_gap_s",
+            "s",
+            "gap between two tokens of a decoder",
+            "median while the cold prompt is computed, by the client's clock",
+            higher_is_better=False,
+            value=_of_probe("gap_s"),
+        ),
+        Metric(
+            "decoder_gap_p99_s",
+            "s",
+            "99th percentile of the decoders' gaps",
+            "nearest rank, while the cold prompt is computed, by the client's clock",
+            higher_is_better=False,
+            value=_of_probe("gap_p99_s"),
+        ),
+        Metric(
+            "neighbour_tok_s",
+            "tok/s",
+            "speed of the neighbours",
+            "tokens of all decoders while the cold prompt is computed / that time",
+            higher_is_better=True,
+            value=_of_probe("neighbour_tok_s"),
+        ),
+        Metric(
+            "cost_ms_per_token",
+            "ms",
+            "cost of a prompt token",
+            "ESTIMATE: (prefill time - decode steps in it x the time of one alone) / new tokens",
+            higher_is_better=False,
+            value=_of_probe("cost_ms_per_token"),
+        ),
+        Metric(
+            "ends_spread_s",
+            "s",
+            "spread of the ends",
+            "first to last end of cold prompts that came together: 0 is fair",
+            higher_is_better=False,
+            value=_of_probe("ends_spread_s"),
+        ),
+    )
+}
+"""Those of the probe, each under each load: prefill_tok_s_d3; a run's value is the median of its repeats."""
+
+_ALWAYS: Final = frozenset({"prefill_tok_s", "ttft_s"})  # the others need somebody who decodes
+_TOGETHER: Final = "ends_spread_s"  # needs several prompts at once
+
+
+def _under(load: Load) -> Iterable[Metric]:
+    for one in PROBE.values():
+        if load.prompts > 1 if one.name == _TOGETHER else load.decoders or one.name in _ALWAYS:
+            name, shown = f"{one.name}_{load.name}", f"{one.shown} with {load.shown}"
+            yield replace(one, name=name, shown=shown, load=load.name)
+
+
 def at_concurrency(name: str, concurrency: int) -> str:
     """Return the name of a metric at one concurrency of the fixed workload."""
     return f"{name}_c{concurrency}"
 
 
-def metrics_of(workload: str, concurrencies: Iterable[int] = ()) -> dict[str, Metric]:
-    """Return the metrics of a workload ("agents" or "fixed"), by name."""
+def metrics_of(workload: str, concurrencies: Iterable[int] = (), loads: Iterable[Load] = ()) -> dict[str, Metric]:
+    """Return the metrics of a workload ("agents", "fixed" or "probe"), by name."""
+    if workload == "probe":
+        return {metric.name: metric for load in loads for metric in _under(load)}
     if workload != "fixed":
         return METRICS
     return {
@@ -207,18 +295,29 @@ def metrics_of(workload: str, concurrencies: Iterable[int] = ()) -> dict[str, Me
     }
 
 
-def deciding(name: str | None, workload: str, concurrencies: Iterable[int] = ()) -> str:
+def heaviest(loads: Iterable[Load]) -> Load | None:
+    """Return the load with the most decoders, and of these with the fewest prompts; None of none.
+
+    One decoder that is nearly finished is none that goes on.
+    """
+    return max(loads, key=lambda one: (one.nearly_finished is None, one.decoders, -one.prompts), default=None)
+
+
+def deciding(name: str | None, workload: str, concurrencies: Iterable[int] = (), loads: Iterable[Load] = ()) -> str:
     """Return the name of the metric that decides, `name` or by default the first one.
 
-    A plain name of the fixed workload (decode_tok_s) means that at the highest concurrency.
+    A plain name of the fixed workload (decode_tok_s) means that at the highest concurrency; one of the probe
+    (prefill_tok_s) that under its heaviest load of one prompt.
 
     Raises:
         ValueError: there is none of that name.
     """
-    numbers = tuple(concurrencies)
-    known = metrics_of(workload, numbers)
+    numbers, under = tuple(concurrencies), tuple(loads)
+    known = metrics_of(workload, numbers, under)
     if name is None:
-        name = FIXED[0] if workload == "fixed" else next(iter(known))
+        name = FIXED[0] if workload == "fixed" else next(iter(PROBE if workload == "probe" else known))
+    if workload == "probe" and name in PROBE and (load := heaviest(under)) is not None:
+        name = f"{name}_{load.name}"
     if workload == "fixed" and name in FIXED and numbers:
         name = at_concurrency(name, max(numbers))
     if name not in known:

@@ -1,16 +1,22 @@
 """How are the requests of a log of any size held in memory?
 
-As objects one takes 2 KB, and a log of 1 GB has a million of them. Packed they are plain tuples of numbers and texts,
-marshalled and compressed in blocks: about 110 bytes each. Few come back as a tuple of objects.
+As objects one takes 2 KB, and a log of 1 GB has a million of them. Packed they are columns of numbers and texts, a
+block of requests each: of numbers only the steps from one to the next, marshalled and compressed, 20 to 60 bytes a
+request. Few come back as a tuple of objects. What is made of requests one by one (`Mapped`) is made when it is asked
+for, so that of very many there is never more than one at a time.
 """
 
 import marshal
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
-from operator import attrgetter
-from typing import Any, Final, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import MISSING, fields
+from functools import partial
+from itertools import accumulate, zip_longest
+from operator import attrgetter, sub
+from typing import Any, Final, Generic, TypeVar, overload
+
+import numpy as np
 
 from agentload.core.records import LoggedRequest, Proof
 
@@ -18,15 +24,20 @@ _BLOCK: Final = 512  # requests
 FEW: Final = 20_000  # so many come back as objects: 40 MB
 _CACHED: Final = 8  # unpacked blocks: those that ended together began at nearly the same time
 NAMES: Final = tuple(one.name for one in fields(LoggedRequest))
+_DEFAULTS: Final = tuple(None if one.default is MISSING else one.default for one in fields(LoggedRequest))
 _VALUES: Final = attrgetter(*NAMES)
 _PROOFS: Final = NAMES.index("proofs")
 _TIMES: Final = tuple(
-    NAMES.index(name) for name in ("t_slot", "prefill_start", "prefill_end", "decode_start", "decode_end", "t_end")
+    NAMES.index(name)
+    for name in ("t_slot", "prefill_start", "prefill_end", "decode_start", "decode_end", "t_end", "t_arrived")
 )
 
 Where = tuple[int, int]  # line and byte offset of a proof
 # Values in the order of LoggedRequest's fields, but proofs: names, and beside each its line, or None if there is none.
+# The last ones may be left out: they have their defaults then.
 Flat = tuple[Any, ...]
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 def flat(request: LoggedRequest) -> Flat:
@@ -39,13 +50,9 @@ def flat(request: LoggedRequest) -> Flat:
 
 def whole(values: Flat) -> LoggedRequest:
     """Return the request of those values."""
-    made: dict[Where, Proof] = {}
     names, lines = values[_PROOFS]
-    proofs = tuple(
-        (name, made.get(where) or made.setdefault(where, Proof(*where)))
-        for name, where in zip(names, lines, strict=True)
-        if where is not None
-    )
+    made = {where: Proof(*where) for where in set(lines) if where is not None}
+    proofs = tuple([(name, made[where]) for name, where in zip(names, lines, strict=True) if where is not None])
     return LoggedRequest(*(*values[:_PROOFS], proofs, *values[_PROOFS + 1 :]))
 
 
@@ -53,43 +60,148 @@ def shifted(values: Flat, by_ns: int) -> Flat:
     """Return the values with all times moved."""
     changed = list(values)
     for index in _TIMES:
-        if changed[index] is not None:
+        if index < len(changed) and changed[index] is not None:
             changed[index] += by_ns
     return tuple(changed)
 
 
-class Packed(Sequence[LoggedRequest]):
-    """Requests that are unpacked when they are asked for, best in order."""
+# ---- blocks --------------------------------------------------------------------------------------------------------
 
-    def __init__(self, blocks: Sequence[bytes], order: Sequence[int]) -> None:
-        """`order[i]` is the place of request i in all blocks."""
+_RAW, _STEPS, _SOME = range(3)  # how a column stands in a block: as it is; numbers; numbers, of which some are None
+_Column = tuple[int, list[Any]]
+
+
+def _thin(values: Sequence[Any]) -> _Column:
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return _STEPS, [values[0], *map(sub, values[1:], values)]
+    if kinds != {int, type(None)}:
+        return _RAW, list(values)
+    last = 0
+    steps: list[int | None] = []
+    for value in values:
+        if value is None:
+            steps.append(None)
+        else:
+            steps.append(value - last)
+            last = value
+    return _SOME, steps
+
+
+def _thick(column: _Column) -> list[Any]:
+    kind, values = column
+    if kind == _RAW:
+        return values
+    if kind == _STEPS:
+        return list(accumulate(values))
+    last = 0
+    found: list[int | None] = []
+    for value in values:
+        if value is None:
+            found.append(None)
+        else:
+            last += value
+            found.append(last)
+    return found
+
+
+_Places = tuple[_Column, _Column]  # lines and offsets
+
+
+def _pack(rows: Sequence[Flat]) -> bytes:
+    columns = list(zip(*((*row, *_DEFAULTS[len(row) :]) for row in rows), strict=True))
+    names, lines = zip(*columns[_PROOFS], strict=True)
+    columns[_PROOFS] = names
+    # The same line proves several fields, in nearly every request the same ones.
+    which: dict[tuple[Where | None, ...], int] = {}
+    numbers = [which.setdefault(column, len(which)) for column in zip_longest(*lines)]
+    places = [
+        (
+            _thin([None if where is None else where[0] for where in column]),
+            _thin([None if where is None else where[1] for where in column]),
+        )
+        for column in which
+    ]
+    return zlib.compress(marshal.dumps(([_thin(column) for column in columns], places, numbers)), 1)
+
+
+def _load(block: bytes) -> tuple[list[_Column], list[_Places], list[int]]:
+    found: tuple[list[_Column], list[_Places], list[int]]
+    found = marshal.loads(zlib.decompress(block))  # noqa: S302  # our own bytes, made by `_pack`
+    return found
+
+
+def _unpack(block: bytes) -> list[Flat]:
+    thin, thin_places, numbers = _load(block)
+    columns = [_thick(column) for column in thin]
+    places = [
+        [None if line is None else (line, offset) for line, offset in zip(_thick(lines), _thick(offsets), strict=True)]
+        for lines, offsets in thin_places
+    ]
+    names = columns[_PROOFS]
+    wheres = zip(*(places[number] for number in numbers), strict=True) if numbers else ((),) * len(names)
+    columns[_PROOFS] = [(each, where[: len(each)]) for each, where in zip(names, wheres, strict=True)]
+    return list(zip(*columns, strict=True))
+
+
+def _unpack_some(indices: Sequence[int], block: bytes) -> list[Flat]:
+    thin, _, _ = _load(block)
+    return list(zip(*(_thick(thin[index]) for index in indices), strict=True))
+
+
+class _Blocks(Sequence[T]):
+    """What stands in packed blocks, unpacked when it is asked for, best in order."""
+
+    def __init__(
+        self,
+        blocks: Sequence[bytes],
+        order: Sequence[int],
+        unpack: Callable[[bytes], list[Flat]],
+        make: Callable[[Flat], T],
+    ) -> None:
+        """`order[i]` is the place of item i in all blocks."""
         self._blocks = blocks
         self._order = order
+        self._unpack = unpack
+        self._make = make
         self._cache: dict[int, list[Flat]] = {}
 
     def __len__(self) -> int:
         return len(self._order)
 
     @overload
-    def __getitem__(self, index: int) -> LoggedRequest: ...
+    def __getitem__(self, index: int) -> T: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[LoggedRequest]: ...
-    def __getitem__(self, index: int | slice) -> LoggedRequest | Sequence[LoggedRequest]:
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
         if isinstance(index, slice):
             return [self._at(place) for place in self._order[index]]
         return self._at(self._order[index])
 
-    def __iter__(self) -> Iterator[LoggedRequest]:
+    def __iter__(self) -> Iterator[T]:
         return (self._at(place) for place in self._order)
 
-    def _at(self, place: int) -> LoggedRequest:
+    def _at(self, place: int) -> T:
         number, at = divmod(place, _BLOCK)
         block = self._cache.get(number)
         if block is None:
             if len(self._cache) == _CACHED:
                 del self._cache[next(iter(self._cache))]
-            block = self._cache[number] = marshal.loads(zlib.decompress(self._blocks[number]))  # noqa: S302  # our own bytes, made by Packer
-        return whole(block[at])
+            block = self._cache[number] = self._unpack(self._blocks[number])
+        return self._make(block[at])
+
+
+class Packed(_Blocks[LoggedRequest]):
+    """Packed requests."""
+
+    def __init__(self, blocks: Sequence[bytes], order: Sequence[int]) -> None:
+        """`order[i]` is the place of request i in all blocks."""
+        super().__init__(blocks, order, _unpack, whole)
+
+    def values(self, *names: str) -> Sequence[Flat]:
+        """Give some fields of each request, but proofs; nothing else is unpacked."""
+        unpack = partial(_unpack_some, [NAMES.index(name) for name in names])
+        return _Blocks(self._blocks, self._order, unpack, lambda values: values)
 
 
 class Packer:
@@ -111,12 +223,13 @@ class Packer:
 
     def _flush(self) -> None:
         if self._open:
-            self._blocks.append(zlib.compress(marshal.dumps(self._open), 1))
+            self._blocks.append(_pack(self._open))
             self._open = []
 
     def close(self) -> Sequence[LoggedRequest]:
         """Return all of them."""
-        order = array("q", sorted(range(len(self._keys)), key=self._keys.__getitem__))
+        places = np.argsort(np.array(self._keys, np.int64), kind="stable")
+        order = array("q", places.tobytes())
         if not self._blocks and len(order) <= self._few:
             return tuple(whole(self._open[place]) for place in order)
         self._flush()
@@ -130,3 +243,42 @@ def pack(requests: Iterable[LoggedRequest], few: int = FEW) -> Sequence[LoggedRe
     for number, request in enumerate(requests):
         packer.add(number, flat(request))
     return packer.close()
+
+
+# ---- what is made of them ------------------------------------------------------------------------------------------
+
+
+class Mapped(Sequence[T], Generic[S, T]):
+    """What a function makes of each of other things, made anew whenever it is asked for."""
+
+    def __init__(self, of: Sequence[S], make: Callable[[S], T], order: Sequence[int] | None = None) -> None:
+        """`order[i]` is the place in `of` of what item i is made of; by default all of them, in their order."""
+        self._of = of
+        self._make = make
+        self._order = range(len(of)) if order is None else order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        if isinstance(index, slice):
+            return [self._make(self._of[place]) for place in self._order[index]]
+        return self._make(self._of[self._order[index]])
+
+    def __iter__(self) -> Iterator[T]:
+        return (self._make(self._of[place]) for place in self._order)
+
+
+def mapped(of: Sequence[S], make: Callable[[S], T], order: Sequence[int] | None = None) -> Sequence[T]:
+    """Return what `make` makes of each, as `Mapped` orders them: a tuple, or of very many `Mapped`."""
+    found = Mapped(of, make, order)
+    return found if isinstance(of, (Mapped, Packed)) else tuple(found)
+
+
+def values(requests: Sequence[LoggedRequest], *names: str) -> Sequence[Flat]:
+    """Give two fields or more of each request, but proofs: of packed ones nothing else is unpacked."""
+    return requests.values(*names) if isinstance(requests, Packed) else Mapped(requests, attrgetter(*names))

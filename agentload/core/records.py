@@ -25,6 +25,8 @@ class Source(StrEnum):
     """Where a time or a count comes from, best first (design, section 5)."""
 
     LOG = "log"
+    SPANS = "spans"  # what the server sent by OpenTelemetry
+    EXPORT = "export"  # the file that SGLang writes of its requests
     USAGE = "usage"  # usage or timing fields of the answer
     METRICS = "metrics"
     CLIENT = "client"  # the client's clock: network + queue + work
@@ -102,6 +104,8 @@ class LoggedRequest:
     truncated: bool = False
     proofs: tuple[tuple[str, Proof], ...] = ()  # field name -> the line that proves it
     group: str | None = None  # the log does not tell it apart from others of that name: only sums over them are sure
+    server_id: str | None = None  # the id that its answer has too: an exact key
+    t_arrived: int | None = None  # the server took it; it may have waited for a slot since
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,31 @@ class DecodeBatches:
     elapsed_ns: int  # compute time of all of them
 
 
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """One line of a server's log about all its requests: of an interval, or of the moment at which it was written."""
+
+    boot: int
+    at: int  # on the log's timeline
+    kind: str  # engine | speculation | prefill | decode
+    source: str  # the engine or scheduler that wrote it, as the log names it; empty when it names none
+    values: tuple[tuple[str, float], ...]  # name -> value as it stands there; units are serverlogs.statistics.UNITS
+    proof: Proof
+    positions: tuple[float, ...] = ()  # of speculation: the share of drafts accepted at each draft position
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of the engine, where a log tells of each: what was computed in them, all of one server start together."""
+
+    boot: int
+    steps: int
+    decode_steps: int  # those in which a request decoded, for each request that did
+    prompt_tokens: int  # computed in them: tokens reused from a cache are none of these
+    decode_tokens: int  # scheduled: one and the drafts, accepted or not
+    elapsed_ns: int
+
+
 class Timeline(StrEnum):
     """What a log's times are counted from."""
 
@@ -179,6 +208,11 @@ class LogFacts:
     doubts: tuple[Doubt, ...] = ()
     cache_events: tuple[CacheEvent, ...] = ()
     decode_batches: tuple[DecodeBatches, ...] = ()
+    asked: tuple[Setting, ...] = ()  # settings that the log repeats from the command line, which proves none of them
+    statistics: tuple[Statistic, ...] = ()
+    steps: tuple[Steps, ...] = ()
+    repeated: int = 0  # lines that several ranks of one server wrote of one thing: counted as understood, used once
+    counts_requests: bool = True  # it tells the tokens of each request; else those of the answers are all there is
 
 
 class Verdict(StrEnum):
@@ -264,7 +298,18 @@ class ServerTimings:
     decode_ms: float
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerPhases:
+    """What vLLM's answers tell in `metrics`, with --enable-per-request-metrics: durations, without a place in time."""
+
+    queue_ms: float | None
+    prefill_ms: float  # first scheduled to first token
+    decode_ms: float  # first token to last
+
+
 CUT_OFF: Final = "cut off"  # first words of the error of a request that its own time limit ended: no failure
+TEXTLESS: Final = "the answer's only token has no text: it counts as come with the finish"
+"""A note of a completion: its server sent no text for the one token that its usage counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +342,8 @@ class Completion:
     raw_extra: tuple[tuple[int, str, Any], ...] = ()  # (stamp, field, value) of fields we do not know; repeats left out
     raw_request: bytes | None = None  # the body as sent, when it was asked for
     raw_answer: bytes | None = None  # the body as received, when it was asked for
+    phases: AnswerPhases | None = None
+    ended: bool = True  # False: nobody saw its end, and t_done is t_sent
 
 
 # Fields of Completion that a `request_done` event holds as they are, under the same names: the list that its writer and

@@ -11,6 +11,7 @@ from agentload.core import accounting
 from agentload.core.accounting import (
     Totals,
     account_segment,
+    account_segments,
     bucket_of,
     by_context,
     total,
@@ -431,3 +432,17 @@ def test_a_request_without_a_context_position_is_in_no_bucket_and_is_counted() -
     assert account.unknown_context == 1
     assert [bucket.requests for bucket in account.buckets] == [1, 1, 0, 1]
     assert tuple(bucket.name for bucket in account.buckets) == accounting.BUCKETS
+
+
+def test_several_segments_in_one_go_are_each_as_by_itself_whoever_straddles_them() -> None:
+    second = Segment("s2", "r1", "default", T0 + 45 * S, T0 + 60 * S)
+    other_run = Segment("s1", "r2", "default", T0, None)
+    rows = [*three_agents(), a_request("q3", (46, 50), (50, 70), segment="s2", agent=None, match=Match.SERVER_ONLY)]
+    rows += [a_request("q4", (1, 2), run="r2", agent=None), a_request("q5", (5, 50), segment=None)]
+    segments = (SEGMENT, second, other_run)
+    made = account_segments(iter(rows), segments)
+    assert made == [account_segment(rows, one) for one in segments]
+    assert made[1].straddles_begin == ("q1", "q5")  # 10-75 and 5-50 hold second 45; 46-70 begins after it
+    assert made[1].straddles_end == ("q3",)
+    assert [part.whole.requests for part in made] == [3, 1, 1]
+    assert made[1].no_agent == made[1].whole

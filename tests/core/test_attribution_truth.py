@@ -1,6 +1,7 @@
 """Attribution against a known truth: requests of our agents and of strangers, interleaved at random."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hypothesis import given
@@ -146,7 +147,7 @@ def truths(draw: st.DrawFn) -> list[Truth]:
     return found
 
 
-def attributed(truth: list[Truth], order: list[int]) -> tuple[Request, ...]:
+def attributed(truth: list[Truth], order: list[int]) -> Sequence[Request]:
     mixed = [truth[at] for at in order]
     facts = LogFacts(
         format="any", timeline=Timeline.UNIX, resolution_ns=RESOLUTION_NS, clock_error_ns=ERROR_NS, size=0,

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from agentload.core.evidence_grade import QUANTITIES
-from agentload.core.metrics import FIXED, METRICS, deciding, metrics_of
+from agentload.core.metrics import FIXED, METRICS, PROBE, deciding, metrics_of
+from agentload.core.probe import Load
 
 S = 1_000_000_000
 
@@ -102,3 +103,56 @@ def test_the_metric_that_decides_is_the_one_named_or_the_first() -> None:
         deciding("speed", "agents")
     with pytest.raises(ValueError, match="got 'decode_tok_s_c16'"):
         deciding("decode_tok_s_c16", "fixed", (1, 4))
+
+
+LOADS = (Load(0), Load(3), Load(3, 3), Load(1, 1, 16))
+
+
+def test_a_probe_has_its_metrics_under_each_load_where_they_can_be_measured() -> None:
+    """Without a decoder there is no gap, and of one prompt no spread of ends."""
+    found = metrics_of("probe", loads=LOADS)
+    assert [name for name in found if name.endswith("_d0")] == ["prefill_tok_s_d0", "ttft_s_d0"]
+    assert [name for name in found if name.endswith("_d3")] == [
+        "prefill_tok_s_d3",
+        "ttft_s_d3",
+        "decoder_gap_s_d3",
+        "decoder_gap_p99_s_d3",
+        "neighbour_tok_s_d3",
+        "cost_ms_per_token_d3",
+    ]
+    assert [name for name in found if name.startswith("ends_spread_s")] == ["ends_spread_s_d3k3"]
+    assert found["prefill_tok_s_n16"].shown == "prefill speed with one decoder with 16 tokens left"
+
+
+def test_a_probes_metric_takes_its_number_from_the_segments_probe() -> None:
+    metric = metrics_of("probe", loads=LOADS)["decoder_gap_s_d3"]
+    assert metric.measure({"probe": {"load": "d3", "gap_s": 4.05}}).number == 4.05
+    assert metric.measure({"probe": None}).number is None
+    assert metric.measure({}).number is None
+
+
+def test_every_probe_metric_has_a_grade() -> None:
+    assert {one.plain for one in metrics_of("probe", loads=LOADS).values()} == set(PROBE) <= set(QUANTITIES)
+
+
+@pytest.mark.parametrize(
+    ("name", "decides"),
+    [
+        (None, "prefill_tok_s_d3"),
+        ("prefill_tok_s", "prefill_tok_s_d3"),
+        ("decoder_gap_p99_s", "decoder_gap_p99_s_d3"),
+        ("ttft_s_d3k3", "ttft_s_d3k3"),
+    ],
+)
+def test_of_a_probe_the_speed_under_the_heaviest_load_of_one_prompt_decides(name: str | None, decides: str) -> None:
+    assert deciding(name, "probe", loads=LOADS) == decides
+
+
+def test_of_a_probe_without_decoders_the_speed_without_load_decides() -> None:
+    assert deciding(None, "probe", loads=[Load(0)]) == "prefill_tok_s_d0"
+    assert deciding(None, "probe", loads=[Load(0), Load(1, 1, 16)]) == "prefill_tok_s_d0"
+
+
+def test_a_metric_of_a_load_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected a metric: prefill_tok_s_d0, .*; got 'prefill_tok_s_d9'"):
+        deciding("prefill_tok_s_d9", "probe", loads=LOADS)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentload.core.packed import Packed, Packer, flat, pack, shifted, whole
+from agentload.core.packed import Mapped, Packed, Packer, flat, mapped, pack, shifted, values, whole
 from agentload.core.records import LoggedRequest, Proof
 
 NUMBERS = st.none() | st.integers(-(1 << 70), 1 << 70)
@@ -85,3 +85,49 @@ def test_times_move_and_what_is_no_time_does_not() -> None:
     moved = whole(shifted(flat(numbered(5)), 100))
     assert moved == replace(numbered(5), prefill_start=105)
     assert numbered(5).prefill_start == 5
+
+
+def test_the_time_of_arrival_moves_too_and_values_that_end_earlier_have_their_defaults() -> None:
+    came = replace(numbered(5), t_arrived=1, server_id="c-1")
+    assert whole(shifted(flat(came), 100)) == replace(came, prefill_start=105, t_arrived=101)
+    assert whole(shifted(flat(numbered(5))[:-2], 100)) == replace(numbered(5), prefill_start=105)
+
+
+def test_a_field_of_which_some_are_unknown_comes_back_from_thousands_in_any_order() -> None:
+    requests = [replace(numbered(number), t_end=None if number % 3 else number) for number in range(1_500)]
+    packer = Packer(few=1)
+    for number, request in enumerate(requests):
+        packer.add(-number, flat(request))
+    many = packer.close()
+    assert many[1_499] == requests[0]
+    assert list(many) == requests[::-1]
+
+
+def test_values_leave_the_rest_packed_and_are_those_of_the_objects() -> None:
+    requests = [numbered(number) for number in range(700)]
+    expected = [(number, f"n{number}") for number in range(700)]
+    assert list(values(requests, "prefill_start", "label")) == expected
+    assert list(values(pack(requests, few=1), "prefill_start", "label")) == expected
+
+
+def test_last_fields_that_were_left_out_have_their_defaults() -> None:
+    packer = Packer(few=0)
+    packer.add(0, flat(numbered(1))[:-3])  # up to the proofs' neighbours
+    packer.add(1, flat(numbered(2)))
+    assert list(packer.close()) == [numbered(1), numbered(2)]
+
+
+def test_what_is_made_of_packed_requests_is_made_one_by_one_and_of_few_at_once() -> None:
+    made: list[str] = []
+
+    def label(request: LoggedRequest) -> str:
+        made.append(request.label)
+        return request.label
+
+    lazy = mapped(pack([numbered(1), numbered(2)], few=1), label, (1, 0))
+    assert isinstance(lazy, Mapped)
+    assert not made
+    assert lazy[0] == "n2"
+    assert made == ["n2"]
+    assert list(mapped(lazy, str.upper)) == ["N2", "N1"]
+    assert mapped((numbered(3), numbered(4)), label) == ("n3", "n4")
