@@ -7,7 +7,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agentload.analysis import accountfile, checks, sections, tables
+from agentload.analysis import (
+    accountfile,
+    checks,
+    memory,
+    metrics_deltas,
+    probe,
+    probe_doubts,
+    probe_published,
+    sections,
+    spans,
+    statistics,
+    tables,
+)
 from agentload.analysis import evidence as raw
 from agentload.artifacts import derived, rundir, schemas
 from agentload.artifacts.rundir import RunDir
@@ -49,8 +61,14 @@ def account(path: Path) -> dict[str, Any]:
         doubts.append(
             Doubt("no-segment", "no marker says what was measured: there are no sums below", "look at markers.jsonl")
         )
-    joined = attribute(manifest.run, evidence.completions, facts, segments)
-    rows, order_doubts = checks.phases_in_order(joined.requests)
+    running = evidence.running
+    sent = spans.read(run.spans_path, running=running) or spans.exported(run.exports, running=running)
+    timed = facts if sent is None else spans.laid_over(facts, sent, evidence.completions)
+    joined = attribute(manifest.run, evidence.completions, timed, segments)
+    of_spans = joined.requests if sent is None else spans.sourced(joined.requests, sent)
+    rows, order_doubts = checks.phases_in_order(of_spans)
+    if sent is not None:
+        doubts += [*sent.doubts, *spans.doubts(rows, sent)]
     # That there is no log was said above, with what to do about it.
     doubts += [*(one for one in joined.doubts if one.code != "no-log"), *order_doubts]
     server = manifest.server
@@ -63,16 +81,30 @@ def account(path: Path) -> dict[str, Any]:
         commands=server.get("commands"),
         requested=(manifest.scenario.get("server") or {}).get("set"),  # of the twin: not all of them are flags
         software=server.get("software"),
+        repeated=facts.asked if facts else (),
     )
     doubts += sections.setting_doubts(settings)
+    asked = probe.asked(evidence)
+    answers = {one.request: one for one in evidence.completions}
     joined = Attribution(rows, joined.counts, joined.groups, joined.doubts)
+    clock = sections.clock(facts, manifest.clock, server.get("pump_worst_pause_ns"))
+    counted = {one.segment: metrics_deltas.segment(evidence.metrics, one.segment) for one in segments}
     accounted = [
         sections.segment(accounting.account_segment(rows, one), sections.samples_of(one, segments, evidence.samples))
-        | {"first_token": sections.waits(rows, one)}
+        | {
+            "first_token": sections.waits(rows, one),
+            "probe": None if asked is None else probe.segment(rows, one, answers, asked, clock["error_ns"]),
+        }
+        | {"context": memory.context(rows, one, settings), "metrics": counted[one.segment][0]}
+        | {"phases": sections.phases(rows, one, counters=counted[one.segment][0] is not None)}
         for one in segments
     ]
+    doubts += dict.fromkeys(doubt for _, said in counted.values() for doubt in said)
+    probed = [one["probe"] for one in accounted if one["probe"] is not None]
     doubts += [
-        *checks.without_usage(evidence.completions, by_log=facts is not None),
+        *probe_doubts.doubts(probed),
+        *checks.without_usage(evidence.completions, by_log=facts is not None and facts.counts_requests),
+        *checks.odd_answers(evidence.completions),
         *checks.rates_left_out(accounted),
         *checks.busy_machine(accounted, manifest.host.get("cores")),
     ]
@@ -92,10 +124,12 @@ def account(path: Path) -> dict[str, Any]:
         "work": sections.work(evidence),
         "agents": [sections.agent(one, evidence) for one in manifest.agents],
         "segments": accounted,
+        "probe": probe_published.with_published(probe.summary(probed), evidence.probe.sized, settings, server),
         "settings": [asdict(one) for one in settings],
+        "statistics": statistics.of_run(facts, segments),
         "suspects": [] if facts is None else [sections.suspect(one) for one in facts.suspects],
         "server_starts": [] if facts is None else sections.starts_between(facts, markers, run.server_log),
-        "clock": sections.clock(facts, manifest.clock, server.get("pump_worst_pause_ns")),
+        "clock": clock,
         "doubts": [asdict(one) for one in doubts],
     }
     with derived.replacing(run.derived) as made:

@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 
+from agentload.analysis.statistics_shape import StatisticsShape
 from agentload.artifacts import schemas, strict
 from agentload.artifacts.manifest_shape import AgentShape, CorpusShape, ServerShape
 from agentload.core.accounting import Bucket, Totals
@@ -29,6 +30,7 @@ class LinesShape(_Read):
     unknown: int
     markers: int
     total: int
+    counts_requests: bool = True
 
 
 class RequestsShape(_Read):
@@ -70,7 +72,11 @@ class WorkShape(_Read):
     failed_requests: int | None
     cut_requests: int | None
     calls_not_run: int | None
+    tool_turns: int | None = None  # an account of before has none: a call was a turn
     broken_off: int
+
+
+_COUNTED: Final = ("requests", "tool_calls", "answers", "nudges", "failed_requests", "cut_requests", "calls_not_run")
 
 
 class WorkedShape(AgentShape):
@@ -85,6 +91,193 @@ class FirstTokenShape(_Read):
 
     whole: FirstTokens | None
     agents: dict[str, FirstTokens | None]
+
+
+class BesideShape(_Read):
+    """One published number beside a simulated one."""
+
+    table: str
+    quantity: str
+    published: float | list[float] | None
+    simulated: float | list[float]
+    off: float | None
+    evidence: str
+
+
+class MisfitShape(_Read):
+    """A published number that contradicts others."""
+
+    table: str
+    quantity: str
+    published: str
+    simulated: str
+    why: str
+
+
+class PublishedShape(_Read):
+    """Simulated numbers beside published ones."""
+
+    source: str
+    profile: str
+    note: str
+    rows: list[BesideShape]
+    misfits: list[MisfitShape]
+
+
+class ProbedShape(_Read):
+    """What one segment of a probe measured; its numbers are read by name."""
+
+    load: str
+    decoders: int
+    prompts: int
+    nearly_finished: int | None
+    repeat: int
+    asked_tokens: int | None
+    counted_tokens: int | None
+    cached_tokens: int | None
+    cold: bool | None
+    prefill_source: str | None
+    prefill_s: float | None
+    prefill_tok_s: float | None
+    ttft_s: float | None
+    ends_spread_s: float | None
+    gap_s: float | None
+    gap_p99_s: float | None
+    gap_longest_s: float | None
+    neighbour_tokens: float | None
+    neighbour_tok_s: float | None
+    alone_tok_s: float | None
+    utilisation: float | None
+    covered: float | None
+    throughout: bool | None
+    cost_ms_per_token: float | None
+    exposure: float | None
+    each: list[dict[str, Any]]
+
+
+class LoadShape(_Read):
+    """The repeats of a probe under one load, together."""
+
+    load: str
+    decoders: int
+    prompts: int
+    nearly_finished: int | None
+    repeats: int
+    asked_tokens: int | None
+    counted_tokens: int | None
+    cached_tokens: int | None
+    cold: bool | None
+    prefill_source: str | None
+    prefill_tok_s: float | None
+    ttft_s: float | None
+    ends_spread_s: float | None
+    ends_s: list[float]
+    spread: float | None
+    gap_s: float | None
+    gap_p99_s: float | None
+    gap_longest_s: float | None
+    neighbour_tokens: float | None
+    neighbour_tok_s: float | None
+    alone_tok_s: float | None
+    utilisation: float | None
+    covered: float | None
+    throughout: bool | None
+    cost_ms_per_token: float | None
+    exposure: float | None
+    share_of_ceiling: float | None
+    expected_tok_s: float | None
+    measured_to_expected: float | None
+    gaps: int | None = None  # accounts from before these two have none
+    expected_cached_tokens: int | None = None
+
+
+class ProbeShape(_Read):
+    """What a probe says, by load."""
+
+    ceiling_tok_s: float | None
+    ceiling_of: str | None
+    loads: list[LoadShape]
+    sized: dict[str, Any] | None
+    published: PublishedShape | None
+
+
+class DeviceShape(_Read):
+    """The smallest free memory of one device."""
+
+    index: int
+    name: str
+    free_min_bytes: int
+    total_bytes: int
+
+
+class MemoryShape(_Read):
+    """The smallest free memory of a segment."""
+
+    host_free_min_bytes: int
+    host_total_bytes: int | None
+    devices: list[DeviceShape]
+    server_rss_max_bytes: int | None
+
+
+class ContextShape(_Read):
+    """The longest context that a segment filled."""
+
+    filled_tokens: int
+    request: str | None
+    configured_tokens: int | None
+    setting: str | None
+    broken_off_prompt_tokens: int | None = None
+
+
+class PromptTokensShape(_Read):
+    """Prompt tokens of a segment by the server's own count."""
+
+    all: int | None
+    computed: int | None
+    cached: int | None
+    transferred: int | None
+
+
+class CountedSpeculationShape(_Read):
+    """Speculation of a segment by the server's own count."""
+
+    acceptance_by_position: list[float] | None
+    nominal_length: float | None
+    effective_length: float | None
+
+
+class SampledShape(_Read):
+    """In how many looks what was the case."""
+
+    busy: int | None
+    several: int | None
+    tells_phases: bool
+    prefilling: int | None
+    both: int | None
+    overlap: float | None
+
+
+class MetricsShape(_Read):
+    """What a server counted in a segment."""
+
+    software: str
+    looks: int
+    restarted: bool
+    prompt_tokens: PromptTokensShape
+    generation_tokens: int | None
+    queue_seconds: float | None
+    prefill_seconds: float | None
+    decode_seconds: float | None
+    running_peak: int | None
+    waiting_peak: int | None
+    speculation: CountedSpeculationShape | None
+    sampled: SampledShape
+
+
+class PhasesShape(_Read):
+    """Where the times of a segment's phases are from."""
+
+    said: str | None
 
 
 class SegmentShape(_Read):
@@ -102,6 +295,11 @@ class SegmentShape(_Read):
     server_cpu_s: float | None
     host_other_cpu_s: float | None
     first_token: FirstTokenShape | None = None
+    memory: MemoryShape | None = None
+    context: ContextShape | None = None
+    metrics: MetricsShape | None = None
+    phases: PhasesShape | None = None
+    probe: ProbedShape | None = None
 
 
 class ClockShape(_Read):
@@ -127,9 +325,18 @@ class AccountShape(_Read):
     work: WorkShape
     agents: list[WorkedShape]
     segments: list[SegmentShape]
+    probe: ProbeShape | None = None
     settings: list[Applied]
+    statistics: StatisticsShape | None = None
     clock: ClockShape
     doubts: list[Doubt]
+
+    @model_validator(mode="after")
+    def _an_ended_run_has_its_counts(self) -> Self:
+        unknown = [name for name in _COUNTED if getattr(self.work, name) is None] if self.status != "started" else []
+        if unknown:
+            raise ValueError(f"work.{unknown[0]}: expected a number in a run that has ended, got null")
+        return self
 
 
 _SHAPE: TypeAdapter[AccountShape] = TypeAdapter(AccountShape)

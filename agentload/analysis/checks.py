@@ -5,8 +5,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agentload.analysis.evidence import Evidence
-from agentload.core.records import Completion, Doubt, LogFacts, Request
+from agentload.core.packed import mapped
+from agentload.core.records import TEXTLESS, Completion, Doubt, LogFacts, Request
 
+_NOTES: Final = 3  # kinds of oddities that are told
+_MENDED: Final = ("a tool call", "tool calls", "tool-call fragments", TEXTLESS)
 BUSY_SHARE: Final = 0.25  # of the machine's CPU time, used by anything but the server
 
 
@@ -32,31 +35,41 @@ def markers_lost(evidence: Evidence, facts: LogFacts) -> list[Doubt]:
     ]
 
 
-def phases_in_order(requests: Sequence[Request]) -> tuple[tuple[Request, ...], list[Doubt]]:
+def phases_in_order(requests: Sequence[Request]) -> tuple[Sequence[Request], list[Doubt]]:
     """Take away the times of phases that end before they start: a clock was set back, or the log is damaged.
 
     Returns:
         All requests, in their order, and a doubt when there was such a phase.
     """
-    kept = []
-    odd: list[str] = []
+    count, first = 0, ""
     for one in requests:
-        row = one
-        if _backwards(one.prefill_start, one.prefill_end):
-            odd.append(f"the prefill of {one.request}" + _where(one, "prefill_proof"))
-            row = replace(row, prefill_start=None, prefill_end=None, prefill_source=None)
-        if _backwards(one.decode_start, one.decode_end):
-            odd.append(f"the decode of {one.request}" + _where(one, "decode_proof"))
-            row = replace(row, decode_start=None, decode_end=None, decode_source=None)
-        kept.append(row)
-    if not odd:
-        return tuple(kept), []
+        for phase in _backward_phases(one):
+            count += 1
+            first = first or f"the {phase} of {one.request}" + _where(one, f"{phase}_proof")
+    if not count:
+        return requests, []
     doubt = Doubt(
         "phases-backwards",
-        f"{counted(len(odd), 'phase')} would end before starting, the first is {odd[0]}: such times are left out",
+        f"{counted(count, 'phase')} would end before starting, the first is {first}: such times are left out",
         "look at that line: the clock was set back, or the log was changed afterwards",
     )
-    return tuple(kept), [doubt]
+    return mapped(requests, _in_order), [doubt]
+
+
+def _backward_phases(one: Request) -> list[str]:
+    spans = (("prefill", one.prefill_start, one.prefill_end), ("decode", one.decode_start, one.decode_end))
+    return [phase for phase, start, end in spans if start is not None and end is not None and start > end]
+
+
+def _in_order(one: Request) -> Request:
+    row = one
+    for phase in _backward_phases(one):
+        row = (
+            replace(row, prefill_start=None, prefill_end=None, prefill_source=None)
+            if phase == "prefill"
+            else replace(row, decode_start=None, decode_end=None, decode_source=None)
+        )
+    return row
 
 
 def still_running() -> Doubt:
@@ -84,6 +97,29 @@ def without_usage(completions: Sequence[Completion], *, by_log: bool) -> list[Do
             f"the server sent no usage with {part}{counted(len(answers), 'answer')}: "
             f"{what} cannot be told{' in full' if some else ''}",
             "start it with usage in its streams: it must honour stream_options.include_usage",
+        )
+    ]
+
+
+def odd_answers(completions: Sequence[Completion]) -> list[Doubt]:
+    """Say what streams did that may have cost a count or an end, where the answer was taken all the same.
+
+    What was mended of a tool call (no id, no index), and an only token without a text, are notes of their answers
+    only: they cost nothing.
+    """
+    notes: dict[str, list[str]] = {}
+    for one in completions:
+        for note in (note for note in one.notes if not note.startswith(_MENDED)):
+            notes.setdefault(note, []).append(one.request)
+    if not notes:
+        return []
+    said = [f"{note} ({counted(len(of), 'answer')}, first {of[0]})" for note, of in notes.items()]
+    more = f"; and {counted(len(said) - _NOTES, 'thing')} more" if len(said) > _NOTES else ""
+    return [
+        Doubt(
+            "odd-answers",
+            f"answers were taken that are not as they should be: {'; '.join(said[:_NOTES])}{more}",
+            "all stand in events.jsonl as notes: a server or proxy that bends the protocol may lose counts too",
         )
     ]
 
@@ -123,16 +159,13 @@ def busy_machine(segments: Sequence[dict[str, Any]], cores: object) -> list[Doub
                 Doubt(
                     "busy-machine",
                     f"segment {part['segment']}: everything but the server's process (the agents' commands included) "
-                    f"used {others_s:.1f} CPU-s in {wall_ns / 1e9:.1f} s on {counted(cores, 'core')}, "
+                    f"used {others_s:.1f} CPU-s in the {wall_ns / 1e9:.1f} s between its first and last sample on "
+                    f"{counted(cores, 'core')}, "
                     f"{share * 100:.0f} % of this machine's CPU time",
                     "the server may have been starved: stop what else runs there, such as builds, and measure again",
                 )
             )
     return doubts
-
-
-def _backwards(start: int | None, end: int | None) -> bool:
-    return start is not None and end is not None and start > end
 
 
 def _where(request: Request, name: str) -> str:

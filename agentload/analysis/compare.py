@@ -10,18 +10,19 @@ from dataclasses import asdict
 from itertools import combinations
 from typing import Any, Final
 
-from agentload.analysis import beside_published, pairs, sides, stepvalues, tables
+from agentload.analysis import beside_published, pairs, probe_published, probe_sweep, sides, stepvalues, tables
 from agentload.analysis.headline import headline
 from agentload.analysis.stepvalues import StepFound
 from agentload.artifacts import derived, journal, rundir, schemas
 from agentload.artifacts.design import Design, ExperimentDir
 from agentload.core.metrics import Metric, deciding, metrics_of
+from agentload.core.probe import Load, loads_of
 from agentload.core.records import Doubt
 from agentload.core.separation import LEAST_RESTARTS, Outcome
 from agentload.errors import ArtifactError
 
 _MANY_PAIRS: Final = 3
-_VOLATILE: Final = frozenset(("kv_disk_dir", "trace", "port", "listening"))  # other in each run, on purpose
+VOLATILE: Final = frozenset(("kv_disk_dir", "trace", "port", "listening"))  # other in each run, on purpose
 
 
 def compare(folder: ExperimentDir) -> dict[str, Any]:
@@ -33,8 +34,33 @@ def compare(folder: ExperimentDir) -> dict[str, Any]:
     """
     design = folder.read_design()
     journal.check_design(folder, journal.read(folder.journal_path))
-    metrics, decides = _metrics(folder, design)
-    found = stepvalues.read(folder, design, metrics)
+    try:
+        metrics, decides = metrics_for(design)
+    except ValueError as error:
+        raise ArtifactError(f"{folder.design_path}: metric: {error}") from error
+    content = content_of(design, metrics, decides, stepvalues.read(folder, design, metrics))
+    rows = [
+        pairs.flat(
+            *(design, metrics[row["metric"]], pair["first"], pair["second"], row),
+            simulated=int(content["simulated"]),
+            deciding=int(row["metric"] == decides),
+        )
+        for pair in content["pairs"]
+        for row in pair["metrics"]
+    ]
+    with derived.replacing(folder.derived) as made:
+        tables.write(made, "comparison", tables.comparison_table(rows))
+        rundir.write_atomically(made / "comparison.json", text(content).encode())
+    return content
+
+
+def content_of(
+    design: Design, metrics: Mapping[str, Metric], decides: str, found: Sequence[StepFound]
+) -> dict[str, Any]:
+    """Return what comparison.json says of the steps that were run; nothing is written.
+
+    `metrics` and `decides`: of `metrics_for`.
+    """
     simulated = design.simulated or any(one.simulated for one in found)
     steps = stepvalues.by_variant(found)
     variants = [
@@ -46,6 +72,7 @@ def compare(folder: ExperimentDir) -> dict[str, Any]:
         for first, second in combinations(design.variants, 2)
     ]
     runs = [stepvalues.as_json(one) for one in sorted(found, key=lambda one: one.position)]
+    swept = probe_sweep.sweep(design, steps)
     body: dict[str, Any] = {
         "simulated": simulated,
         "kind": design.kind,
@@ -61,24 +88,12 @@ def compare(folder: ExperimentDir) -> dict[str, Any]:
         "variants": variants,
         "runs": runs,
         "pairs": judged,
-        "published": _published(design, by_name, runs, found),
+        "probe_sweep": swept,
+        "published": _published(design, by_name, runs, found, swept),
         "doubts": [asdict(one) for one in _doubts(design, found, variants, judged)],
     }
     answer = headline(design, metrics[decides], body)
-    content = {"schema": schemas.COMPARISON, "experiment": design.name, "headline": answer, **body}
-    rows = [
-        pairs.flat(
-            *(design, metrics[row["metric"]], pair["first"], pair["second"], row),
-            simulated=int(simulated),
-            deciding=int(row["metric"] == decides),
-        )
-        for pair in judged
-        for row in pair["metrics"]
-    ]
-    with derived.replacing(folder.derived) as made:
-        tables.write(made, "comparison", tables.comparison_table(rows))
-        rundir.write_atomically(made / "comparison.json", text(content).encode())
-    return content
+    return {"schema": schemas.COMPARISON, "experiment": design.name, "headline": answer, **body}
 
 
 def text(found: Mapping[str, Any]) -> str:
@@ -91,22 +106,25 @@ def exit_code(found: Mapping[str, Any]) -> int:
     return 0 if found["headline"]["outcome"] == Outcome.DISTINGUISHED.value else 1
 
 
-def _metrics(folder: ExperimentDir, design: Design) -> tuple[dict[str, Metric], str]:
-    """Return the metrics, the deciding one first, and its name."""
+def metrics_for(design: Design) -> tuple[dict[str, Metric], str]:
+    """Return the metrics, the deciding one first, and its name.
+
+    Raises:
+        ValueError: there is no metric of the name that the design has.
+    """
     numbers: list[int] = []
+    loads: list[Load] = []
     for variant in design.variants:
-        fixed = variant.scenario.get("fixed") or {}
+        fixed, probe = variant.scenario.get("fixed") or {}, variant.scenario.get("probe") or {}
         numbers += [one for one in fixed.get("concurrency", (1, 4, 8)) if one not in numbers]
-    known = metrics_of(design.workload, numbers)
-    try:
-        decides = deciding(design.metric or None, design.workload, numbers)
-    except ValueError as error:
-        raise ArtifactError(f"{folder.design_path}: metric: {error}") from error
+        loads += [one for one in loads_of(probe) if one not in loads]
+    known = metrics_of(design.workload, numbers, loads)
+    decides = deciding(design.metric or None, design.workload, numbers, loads)
     return {decides: known[decides], **known}, decides
 
 
 def _about(metric: Metric, decides: str) -> dict[str, Any]:
-    named = ("name", "unit", "shown", "meaning", "higher_is_better", "concurrency")
+    named = ("name", "unit", "shown", "meaning", "higher_is_better", "concurrency", "load")
     return {name: getattr(metric, name) for name in named} | {"deciding": metric.name == decides}
 
 
@@ -115,6 +133,8 @@ def _unit(design: Design) -> dict[str, Any]:
         said = "the repeat is the restart: every value comes from a start of its own (fresh process, empty state)"
         if design.workload == "fixed":
             said += "; of a start's rounds the median counts"
+        if design.workload == "probe":
+            said += "; of a start's repeats under a load the median counts"
     elif design.repeats == 1:
         said = (
             "the repeat is the set: the variants alternate inside one start of the server, each value is one segment; "
@@ -139,6 +159,7 @@ def _pair(
     *,
     simulated: bool,
 ) -> dict[str, Any]:
+    probes = design.workload == "probe"
     rows = [
         pairs.judged(
             *(design, one, found, first, second),
@@ -153,8 +174,9 @@ def _pair(
         "against_first": first == design.variants[0].name,
         "valid": by_name[first]["valid"] > 0 and by_name[second]["valid"] > 0,
         "metrics": sorted(rows, key=lambda row: row["metric"] != decides),
-        "buckets": sides.bucket_ratios(by_name[first], by_name[second]),
-        "equal_work": sides.equal_work_ratio(by_name[first], by_name[second]),
+        # A probe's prompts are of one kind, and beside them stand the decoders' short ones: no work of agents.
+        "buckets": [] if probes else sides.bucket_ratios(by_name[first], by_name[second]),
+        "equal_work": None if probes else sides.equal_work_ratio(by_name[first], by_name[second]),
     }
 
 
@@ -163,12 +185,15 @@ def _published(
     by_name: Mapping[str, Mapping[str, Any]],
     runs: Sequence[Mapping[str, Any]],
     found: Sequence[StepFound],
+    swept: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
-    quanta = beside_published.of_design(design)
-    if quanta is None or not found:
+    if not found:
         return None
     profile = str((found[0].manifest.server.get("simulated") or {}).get("profile"))
-    return beside_published.beside(quanta, by_name, runs, profile)
+    if swept is not None:
+        return probe_published.of_sweep(design, swept, profile)
+    quanta = beside_published.of_design(design)
+    return None if quanta is None else beside_published.beside(quanta, by_name, runs, profile)
 
 
 # ---- what a reader should know beside it -----------------------------------------------------------------------------
@@ -262,7 +287,7 @@ def _other_settings(design: Design, variants: Sequence[Mapping[str, Any]]) -> li
     values: dict[str, dict[str, set[str]]] = {}
     for variant in variants:
         for one in variant["settings"]:
-            if one["name"] not in tested | _VOLATILE and one["applied"] is not None:
+            if one["name"] not in tested | VOLATILE and one["applied"] is not None:
                 values.setdefault(one["name"], {}).setdefault(variant["name"], set()).add(str(one["applied"]))
     differing = [
         f"{name} ({', '.join(f'{variant} {next(iter(told))}' for variant, told in by_variant.items())})"

@@ -1,7 +1,7 @@
 """What do a run's raw files say? Events to completions, markers, samples and agents' outcomes; the log to facts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,10 @@ from agentload.artifacts.events import (
     AgentStarted,
     Event,
     MarkerLine,
+    MetricsSeen,
+    ProbePrimed,
+    ProbeSized,
+    PromptThrown,
     RequestDone,
     RequestSent,
     Sampled,
@@ -40,6 +44,15 @@ class ToolUse:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeEvents:
+    """What only a probe's events tell. Times are Unix ns."""
+
+    sized: dict[str, Any] | None = None  # as the event has it, without its time
+    thrown: dict[str, tuple[int, int | None]] = field(default_factory=dict)  # segment -> (throw, all settled since)
+    primed: dict[str, dict[str, int | None]] = field(default_factory=dict)  # segment -> agent -> prompt tokens
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """A run's raw files, read."""
 
@@ -53,6 +66,8 @@ class Evidence:
     markers_in_log: int  # of these, how many were written into the log
     doubts: tuple[Doubt, ...] = ()  # about the files themselves
     running: bool = False  # its writer is at work
+    probe: ProbeEvents = field(default_factory=ProbeEvents)
+    metrics: tuple[MetricsSeen, ...] = ()
 
 
 class _Events:
@@ -64,6 +79,8 @@ class _Events:
         self.tools: list[ToolUse] = []
         self.samples: list[dict[str, Any]] = []
         self.started: dict[str, tuple[int, int]] = {}
+        self.probe = ProbeEvents()
+        self.metrics: list[MetricsSeen] = []
         self._open: dict[tuple[str, int, str], list[int]] = {}  # indices into `tools`; a model may use an id twice
 
     def take(self, event: Event) -> None:
@@ -87,9 +104,27 @@ class _Events:
         elif isinstance(event, ToolDone):
             self._tool_done(event)
         elif isinstance(event, Sampled):
-            self.samples.append({name: value for name, value in event if name != "event"})
+            self.samples.append(event.model_dump(exclude={"event"}, exclude_unset=True))
+        elif isinstance(event, MetricsSeen):
+            self.metrics.append(event)
         elif isinstance(event, AgentStarted):
             self.started[event.agent] = (event.planned, event.t)
+        else:
+            self._of_probe(event)
+
+    def _of_probe(self, event: Event) -> None:
+        if isinstance(event, ProbeSized):
+            if self.probe.sized is not None:
+                raise ValueError("expected the prompt's length to be settled once (probe_sized), got it again")
+            sized = {name: value for name, value in event if name not in ("event", "t")}
+            self.probe = replace(self.probe, sized=sized)
+        elif isinstance(event, ProbePrimed):
+            tokens = None if event.usage is None else event.usage.prompt_tokens
+            self.probe.primed.setdefault(event.segment, {})[event.agent] = tokens
+        elif isinstance(event, PromptThrown):
+            if event.segment in self.probe.thrown:
+                raise ValueError(f"expected one throw in segment {event.segment} (prompt_thrown), got a second one")
+            self.probe.thrown[event.segment] = (event.t, event.settled_from)
 
     def _tool_done(self, event: ToolDone) -> None:
         waiting = self._open.get((event.agent, event.turn, event.call))
@@ -141,6 +176,7 @@ def read(run: RunDir) -> Evidence:
         Completion(
             *(one.request, one.agent, one.turn, one.t, None, None, one.t, None),
             error="no answer yet" if running else "the run ended before its answer",
+            ended=False,
         )
         for one in taken.sent.values()
     ]
@@ -155,6 +191,8 @@ def read(run: RunDir) -> Evidence:
         markers_in_log=sum(one.where == "log" for one in marks),
         doubts=tuple(doubts),
         running=running,
+        probe=taken.probe,
+        metrics=tuple(taken.metrics),
     )
 
 
@@ -235,5 +273,6 @@ def _completion(event: RequestDone) -> Completion:
         chunk_ns=tuple(chunks),
         token_ns=tuple(stamp for index, stamp in enumerate(chunks) if index not in without),
         notes=tuple(event.notes),
+        phases=None if event.phases is None else event.phases.record(),
         **{name: getattr(event, name) for name in REQUEST_DONE_FIELDS},
     )

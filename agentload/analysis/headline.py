@@ -1,15 +1,18 @@
 """What is the answer, in one sentence?"""
 
 from collections.abc import Mapping, Sequence
+from math import log
 from typing import Any, Final
 
-from agentload.analysis.pairs import UNITS
+from agentload.analysis.pairs import UNITS, WORTH_NAMING
 from agentload.artifacts.design import Design
 from agentload.core.metrics import Metric
 from agentload.core.separation import Outcome
 
 INVALID: Final = "invalid"
 _BROKEN_OFF: Final = frozenset(("run-cancelled", "run-not-ended"))
+_TIMES: Final = frozenset(("ttft_s", "equal_work_s"))
+_PRICES: Final = 2  # that the sentence names
 _NAMED: Final = 3  # reasons and pairs that the sentence names; the report has all
 
 
@@ -20,9 +23,43 @@ def headline(design: Design, metric: Metric, found: Mapping[str, Any]) -> dict[s
     rows = [(pair, next(row for row in pair["metrics"] if row["metric"] == metric.name)) for pair in found["pairs"]]
     if len(rows) == 1:
         outcome, sentence = rows[0][1]["outcome"], _of_pair(design, metric, *rows[0])
+        winner = rows[0][1]["better"]
     else:
-        outcome, sentence = _of_sweep(design, metric, rows, found)
-    return {"outcome": outcome, "sentence": sentence, "fix": _fixes(found)}
+        outcome, sentence, winner = _of_sweep(design, metric, rows, found)
+    worse = [] if winner is None else _price(metric, winner, found)
+    if worse:
+        left = len(worse) - _PRICES
+        more = f"; {left} more metric{'s are' if left > 1 else ' is'} worse, distinguished" if left > 0 else ""
+        sentence += f"; the price: {'; '.join(worse[:_PRICES])}{more}"
+    return {"outcome": outcome, "sentence": sentence, "fix": _fixes(found), "price": worse}
+
+
+def _price(metric: Metric, winner: str, found: Mapping[str, Any]) -> list[str]:
+    """What of the winner is worse, distinguished, than of another variant: those under the deciding load first.
+
+    Of each metric the variant from which it is furthest; a difference that is of no use to anybody is no price.
+    """
+    told = []
+    for about in found["metrics"]:
+        rows = [
+            (pair, row)
+            for pair in found["pairs"]
+            for row in pair["metrics"]
+            if row["metric"] == about["name"] != metric.name
+            and winner in {pair["first"], pair["second"]}
+            and row["outcome"] == Outcome.DISTINGUISHED.value
+            and row["better"] not in {winner, None}
+            and (row["ratio"] is None or abs(row["ratio"] - 1) >= WORTH_NAMING)
+        ]
+        if not rows:
+            continue
+        pair, row = max(rows, key=lambda one: abs(log(one[1]["ratio"])) if one[1]["ratio"] else 0.0)
+        mine, theirs = ("first", "second") if pair["first"] == winner else ("second", "first")
+        ours, other = (number(row[side]["pooled"]) for side in (mine, theirs))
+        elsewhere = (about["load"], about["concurrency"]) != (metric.load, metric.concurrency)
+        said = f"{about['shown']} is {ours} against {other} {about['unit']} of {pair[theirs]}, distinguished"
+        told.append((elsewhere, said))
+    return [said for _, said in sorted(told, key=lambda one: one[0])]
 
 
 def _fixes(found: Mapping[str, Any]) -> list[str]:
@@ -106,7 +143,8 @@ def _claim(design: Design, metric: Metric, pair: Mapping[str, Any], row: Mapping
     times = (
         f"{mine / theirs:.2f}x the {metric.shown}" if mine and theirs else f"{number(mine)} {metric.shown} beside that"
     )
-    word = "greater" if row["better"] is None else "faster" if metric.unit in {"tok/s", "tok/CPU-s", "s"} else "better"
+    faster = metric.unit in {"tok/s", "tok/CPU-s"} or metric.plain in _TIMES  # a shorter gap makes nothing faster
+    word = "greater" if row["better"] is None else "faster" if faster else "better"
     return f"{_title(design, winner)} is {word}: {times} of {_title(design, other)}"
 
 
@@ -115,7 +153,8 @@ def _of_sweep(
     metric: Metric,
     rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
     found: Mapping[str, Any],
-) -> tuple[str, str]:
+) -> tuple[str, str, str | None]:
+    """The outcome, what is said, and the best variant where a pair is distinguished."""
     claimed = [(pair, row) for pair, row in rows if row["outcome"] == Outcome.DISTINGUISHED.value]
     values = [(one["metrics"][metric.name]["pooled"], one["name"]) for one in found["variants"]]
     known = sorted(
@@ -132,7 +171,7 @@ def _of_sweep(
             Outcome.NO_VERDICT.value,
         )
         said = "no verdict" if outcome == Outcome.NO_VERDICT.value else "not distinguished"
-        return outcome, f"{said}: none of {len(rows)} pairs on {metric.shown}; {order} {metric.unit}"
+        return outcome, f"{said}: none of {len(rows)} pairs on {metric.shown}; {order} {metric.unit}", None
     best = known[0][1]
     beaten = [
         pair["second"] if pair["first"] == best else pair["first"]
@@ -142,4 +181,4 @@ def _of_sweep(
     lead = f"{_title(design, best)} is best"
     lead += f", distinguished from {', '.join(beaten)}" if beaten else ", distinguished from none"
     apart = f"{len(claimed)} of {len(rows)} pairs are distinguished on {metric.shown}"
-    return Outcome.DISTINGUISHED.value, f"{apart}; {lead}; {order} {metric.unit}"
+    return Outcome.DISTINGUISHED.value, f"{apart}; {lead}; {order} {metric.unit}", best

@@ -5,24 +5,28 @@ as an ambiguous group whose sums are exact. Segments are what markers in the log
 first line between the markers' lines; without markers the log is one segment, from its first phase to its last.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final
 
+import numpy as np
 import polars as pl
 
-from agentload.analysis import checks, sections, tables
+from agentload.analysis import checks, logged_settings, sections, statistics, tables
 from agentload.artifacts import schemas
-from agentload.core import accounting, clocks
-from agentload.core.attribution import Attribution, attribute
+from agentload.core import accounting, clocks, log_alone
+from agentload.core.attribution import Attribution
 from agentload.core.markers import BEGIN
-from agentload.core.records import Doubt, LogFacts, Marker, Match, Proof, Request, Segment, Setting, Timeline
+from agentload.core.packed import mapped, values
+from agentload.core.records import Doubt, LogFacts, Marker, Match, Proof, Request, Segment, Timeline
 from agentload.core.segments import segments_of
 from agentload.errors import InputError, UsageError
 from agentload.serverlogs import formats, simulated, unknown
+from agentload.serverlogs.localtime import YEAR_NS
 
 WHOLE_LOG: Final = "log"  # the segment's name where there are no markers
 
@@ -37,6 +41,7 @@ _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 _CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r\x1b"))
 _BINARY_SHARE: Final = 0.05  # of control bytes; text has none, compiled code and models 10 % and more
 _LOOKED_AT: Final = 1 << 16  # bytes, for that
+_LISTED: Final = 50  # requests with their intervals; the tables have all
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +49,20 @@ class LogAccount:
     """A log's account, and what its tables are made of."""
 
     found: dict[str, Any]  # account.json's content
-    requests: tuple[Request, ...]
+    requests: Sequence[Request]
+
+    def tables(self) -> dict[str, Callable[[], pl.DataFrame]]:
+        """Return what makes each table, by name, with the columns of a run's: of a long log all at once are large."""
+        return {
+            "requests": lambda: tables.requests_table(self.requests),
+            "phases": lambda: tables.phases_table(self.found["log"]["name"], self.requests),
+            "segments": lambda: tables.segments_table(sections.segment_rows(self.found["segments"])),
+            "samples": lambda: tables.samples_table(()),
+        }
 
     def frames(self) -> dict[str, pl.DataFrame]:
-        """Return the tables by name, with the columns of a run's."""
-        return {
-            "requests": tables.requests_table(self.requests),
-            "phases": tables.phases_table(self.found["log"]["name"], self.requests),
-            "segments": tables.segments_table(sections.segment_rows(self.found["segments"])),
-            "samples": tables.samples_table(()),
-        }
+        """Return all the tables by name."""
+        return {name: make() for name, make in self.tables().items()}
 
 
 def read_file(path: Path, log_format: str | None = None) -> LogAccount:
@@ -182,20 +191,38 @@ def _times(row: Request) -> list[int]:
     return [at_ns for at_ns in known if at_ns is not None]
 
 
-def _span(rows: Iterable[Request]) -> tuple[int, int] | None:
-    times = [at_ns for row in rows for at_ns in _times(row)]
-    return (min(times), max(times)) if times else None
+@dataclass(slots=True)
+class _Seen:
+    """How many rows, and the first and the last time of any of them."""
+
+    rows: int = 0
+    span: tuple[int, int] | None = None
+
+    def add(self, row: Request) -> None:
+        self.rows += 1
+        if times := _times(row):
+            low, high = self.span or (times[0], times[0])
+            self.span = min(low, *times), max(high, *times)
 
 
-def _on_own_timeline(segment: Segment, rows: Iterable[Request], markers: Sequence[Marker]) -> Segment:
-    """Move a segment whose markers have the client's clock to the log's timeline; its length stays."""
+def _seen_by(rows: Iterable[Request], key: Callable[[Request], Hashable]) -> dict[Any, _Seen]:
+    found: dict[Hashable, _Seen] = defaultdict(_Seen)
+    for row in rows:
+        found[key(row)].add(row)
+    return found
+
+
+def _on_own_timeline(segment: Segment, span: tuple[int, int] | None, markers: Sequence[Marker]) -> Segment:
+    """Move a segment whose markers have the client's clock to the log's timeline; its length stays.
+
+    `span`: from the first time of its requests to the last.
+    """
     beside = (
         at_ns
         for one in markers
         if (one.run, one.segment, one.action, one.at_ns) == (segment.run, segment.segment, BEGIN, segment.begin_ns)
         for at_ns in (one.after_ns, one.before_ns)
     )
-    span = _span(row for row in rows if (row.run, row.segment) == (segment.run, segment.segment))
     begin_ns = next((at_ns for at_ns in beside if at_ns is not None), span[0] if span else 0)
     length_ns = None if segment.end_ns is None else segment.end_ns - segment.begin_ns
     return replace(segment, begin_ns=begin_ns, end_ns=None if length_ns is None else begin_ns + length_ns)
@@ -203,9 +230,9 @@ def _on_own_timeline(segment: Segment, rows: Iterable[Request], markers: Sequenc
 
 def _by_markers(
     rows: Sequence[Request], facts: LogFacts, segments: Sequence[Segment]
-) -> tuple[list[Request], list[Segment], list[Doubt]]:
+) -> tuple[Sequence[Request], list[Segment], list[Doubt]]:
     stretches = _stretches(segments, facts.markers)
-    rows = [_placed(row, stretches) for row in rows]
+    rows = mapped(rows, lambda row: _placed(row, stretches))
     if facts.timeline is Timeline.UNIX:
         return rows, list(segments), []
     doubt = Doubt(
@@ -214,23 +241,31 @@ def _by_markers(
         "marker lines it stands",
         "sums, busy times and lengths hold; where a segment begins is as exact as the line beside its marker",
     )
-    return rows, [_on_own_timeline(one, rows, facts.markers) for one in segments], [doubt]
+    seen = _seen_by(rows, lambda row: (row.run, row.segment))
+    return rows, [_on_own_timeline(one, seen[one.run, one.segment].span, facts.markers) for one in segments], [doubt]
 
 
-def _without_markers(rows: Sequence[Request], facts: LogFacts, run: str) -> tuple[list[Request], list[Segment]]:
-    """One segment; one a server start where each counts its time from its own beginning."""
-    boots = sorted({row.boot for row in rows if row.boot is not None})
+def _names_by_start(facts: LogFacts) -> dict[int | None, str]:
+    """Name the segment of each server start that has requests: one of its own where it counts time from its beginning.
+
+    Without markers, that is.
+    """
+    boots = sorted({boot for boot, _ in values(facts.requests, "boot", "slot")})
     apart = facts.timeline is Timeline.PROCESS and len(boots) > 1
-    if not rows:
-        return [], []
-    placed, segments = [], []
-    for boot in boots if apart else [None]:
-        name = WHOLE_LOG if boot is None else f"{WHOLE_LOG}-start{boot}"
-        inside = [replace(row, segment=name) for row in rows if boot is None or row.boot == boot]
-        span = _span(inside)
-        segments.append(Segment(name, run, "", span[0] if span else 0, span[1] if span else None))
-        placed += inside
-    return placed, segments
+    return {boot: f"{WHOLE_LOG}-start{boot}" if apart else WHOLE_LOG for boot in boots}
+
+
+def _without_markers(
+    rows: Sequence[Request], seen: Mapping[int | None, _Seen], names: Mapping[int | None, str], run: str
+) -> tuple[Sequence[Request], list[Segment]]:
+    """Return the rows by segment, and the segments, from first phase to last; `seen`, `names`: by server start."""
+    if WHOLE_LOG in names.values():
+        spans = [one.span for one in seen.values() if one.span is not None]
+        whole = (min(low for low, _ in spans), max(high for _, high in spans)) if spans else (0, None)
+        return rows, [Segment(WHOLE_LOG, run, "", *whole)]
+    of = np.array([row.boot for row in rows], np.int64)
+    ordered = mapped(rows, lambda row: row, array("q", np.argsort(of, kind="stable").tobytes()))
+    return ordered, [Segment(name, run, "", *(seen[boot].span or (0, None))) for boot, name in names.items()]
 
 
 # ---- the account ---------------------------------------------------------------------------------------------------
@@ -239,20 +274,24 @@ def _without_markers(rows: Sequence[Request], facts: LogFacts, run: str) -> tupl
 def _account(read: formats.Read, name: str, log_format: str | None, *, is_simulated: bool) -> LogAccount:
     facts = clocks.align(read.facts, ())
     segments, marker_doubts = segments_of(facts.markers)
-    joined = attribute(name, (), facts, ())
+    names = {} if segments else _names_by_start(facts)
+    joined = log_alone.attribute(name, facts, names.get)
     ordered, order_doubts = checks.phases_in_order(joined.requests)
+    seen = _seen_by(ordered, lambda row: row.boot)
     if segments:
         rows, spans, place_doubts = _by_markers(ordered, facts, segments)
     else:
-        rows, spans = _without_markers(ordered, facts, name)
+        rows, spans = _without_markers(ordered, seen, names, name)
         place_doubts = []
+    settings = logged_settings.rows(facts, name)
     doubts = [
         *facts.doubts,
+        *logged_settings.doubts(settings),
         *marker_doubts,
         *(one for one in joined.doubts if one.code != "no-log"),
         *(replace(one, message=one.message.replace("server.log:", f"{name}:")) for one in order_doubts),
         *place_doubts,
-        *_doubts(read, facts, rows, log_format),
+        *_doubts(read, facts, seen, log_format),
     ]
     found: dict[str, Any] = {
         "schema": schemas.LOG_ACCOUNT,
@@ -260,66 +299,79 @@ def _account(read: formats.Read, name: str, log_format: str | None, *, is_simula
         "simulated": is_simulated,
         "looks": {"best": read.looks.best, "lines": read.looks.lines, "scores": dict(read.looks.scores)},
         "lines": sections.lines(facts),
-        "starts": _starts(facts, name),
-        "requests": _requests(joined, rows, facts),
+        "starts": _starts(facts, seen, name),
+        "requests": _requests(joined, rows if segments else (), facts),
         "segments": [
-            sections.segment(accounting.account_segment(rows, one)) | {"no_agent": None, "markers": bool(segments)}
-            for one in spans
+            sections.segment(one) | {"no_agent": None, "markers": bool(segments)}
+            for one in accounting.account_segments(rows, spans)
         ],
-        "settings": [_setting(one, name) for one in facts.settings],
+        "settings": settings,
+        "statistics": _statistics(facts, segments),
+        "intervals": _intervals(rows, facts),
         "cache_events": _cache_events(facts),
         "decode_batches": [asdict(one) for one in facts.decode_batches],
         "suspects": [sections.suspect(one) for one in facts.suspects],
         "clock": sections.clock(facts, {}, None),
         "doubts": [asdict(one) for one in dict.fromkeys(doubts)],
     }
-    return LogAccount(found, tuple(rows))
+    return LogAccount(found, rows)
 
 
 def _place(proof: Proof | None) -> dict[str, int | None]:
     return {"line": None if proof is None else proof.line, "offset": None if proof is None else proof.offset}
 
 
-def _starts(facts: LogFacts, name: str) -> list[dict[str, Any]]:
-    requests = Counter(one.boot for one in facts.requests)
+def _starts(facts: LogFacts, seen: Mapping[int | None, _Seen], name: str) -> list[dict[str, Any]]:
     return [
         {
             "boot": one.index,
             "first_line": one.first_line,
             "ready": None if one.ready is None else _place(one.ready) | {"source": f"{name}:{one.ready.line}"},
-            "requests": requests[one.index],
+            "requests": seen[one.index].rows if one.index in seen else 0,
         }
         for one in facts.boots
     ]
 
 
-def _requests(joined: Attribution, rows: Sequence[Request], facts: LogFacts) -> dict[str, Any]:
-    """How many requests the log shows. Without a client, matched is: its lines can be of no other request."""
-    ambiguous = sum(row.match is Match.AMBIGUOUS for row in rows)
-    ended = [one for one in facts.requests if one.finish is not None or "t_end" in dict(one.proofs)]
+def _requests(joined: Attribution, placed: Iterable[Request], facts: LogFacts) -> dict[str, Any]:
+    """How many requests the log shows. Without a client, matched is: its lines can be of no other request.
+
+    `placed`: with the segments that they stand in, where there are markers.
+    """
+    total, ambiguous = len(joined.requests), joined.counts[Match.AMBIGUOUS]
+    ended: Counter[str] = Counter()
+    for index, (finish, _) in enumerate(values(facts.requests, "finish", "boot")):
+        if finish is not None or "t_end" in dict(facts.requests[index].proofs):
+            ended[finish or "not told"] += 1
     return {
-        "total": len(rows),
-        "matched": len(rows) - ambiguous,
+        "total": total,
+        "matched": total - ambiguous,
         "ambiguous": ambiguous,
         "client_view": False,
-        "without_end": len(rows) - len(ended),
-        "outside_segments": sum(row.segment is None for row in rows),
-        "finish": dict(sorted(Counter(one.finish or "not told" for one in ended).items())),
+        "without_end": total - ended.total(),
+        "outside_segments": sum(row.segment is None for row in placed),
+        "finish": dict(sorted(ended.items())),
         "groups": [asdict(group) for group in joined.groups],
     }
 
 
-def _setting(one: Setting, name: str) -> dict[str, Any]:
-    """What is in force; what was asked for nobody has said."""
-    return {
-        "name": one.name,
-        "requested": None,
-        "applied": one.value,
-        "source": f"{name}:{one.proof.line}",
-        "verdict": None,
-        "boot": one.boot,
-        **_place(one.proof),
-    }
+def _statistics(facts: LogFacts, segments: Sequence[Segment]) -> dict[str, Any] | None:
+    """By the place of each line between the markers' lines, as requests are."""
+    stretches = _stretches(segments, facts.markers)
+    return statistics.summary(facts, [(one.segment.segment, _holds(one)) for one in stretches])
+
+
+def _holds(stretch: _Stretch) -> statistics.Holds:
+    return lambda one: stretch.holds(one.proof.line)
+
+
+def _intervals(rows: Sequence[Request], facts: LogFacts) -> dict[str, Any] | None:
+    """When each request was prefilled and decoded, Unix ns, of the first ones; None where no clock tells the date."""
+    if facts.timeline is not Timeline.UNIX:
+        return None
+    names = ("prefill_start", "prefill_end", "decode_start", "decode_end")
+    listed = [{"request": row.label, **{name: getattr(row, name) for name in names}} for row in rows[:_LISTED]]
+    return {"listed": listed, "left_out": len(rows) - len(listed)}
 
 
 def _cache_events(facts: LogFacts) -> list[dict[str, Any]]:
@@ -334,7 +386,7 @@ def _cache_events(facts: LogFacts) -> list[dict[str, Any]]:
     ]
 
 
-def _doubts(read: formats.Read, facts: LogFacts, rows: Sequence[Request], log_format: str | None) -> Iterator[Doubt]:
+def _doubts(read: formats.Read, facts: LogFacts, seen: Mapping[Any, _Seen], log_format: str | None) -> Iterator[Doubt]:
     best, scores = read.looks.best, read.looks.scores
     if log_format is not None and best is not None and scores[best] > scores.get(log_format, 0):
         yield Doubt(
@@ -343,14 +395,15 @@ def _doubts(read: formats.Read, facts: LogFacts, rows: Sequence[Request], log_fo
             f"{scores[best]} only of {best}",
             "leave --format out, or split a log that two servers write into",
         )
-    if facts.timeline is Timeline.WALL and rows:
+    begins = [one.span[0] for one in seen.values() if one.span is not None]
+    if facts.timeline is Timeline.WALL and min(begins, default=YEAR_NS) < YEAR_NS:
         yield Doubt(
             "clock-without-year",
             "the log's stamps have neither year nor zone: times are ns since 1 January, 0:00 by the server's local "
             "clock, of the year in which the log begins",
             "durations and order hold; for times of day on a common clock let agentload start the server",
         )
-    if rows and not any(_times(row) for row in rows):
+    if seen and not begins and facts.counts_requests:
         yield Doubt(
             "log-without-times",
             "the log's lines have no times: tokens are counted, busy times and speeds are not known",

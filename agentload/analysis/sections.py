@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from agentload.analysis import memory
 from agentload.analysis.evidence import Evidence
 from agentload.core.accounting import SegmentAccount
 from agentload.core.attribution import Attribution
@@ -60,6 +61,7 @@ def lines(facts: LogFacts | None) -> dict[str, Any]:
         "unknown": count.unknown,
         "markers": count.markers,
         "total": count.total,
+        "counts_requests": facts.counts_requests,
         "examples": [{"line": proof.line, "offset": proof.offset, "text": what} for proof, what in count.examples],
     }
 
@@ -93,7 +95,7 @@ def usage_check(rows: Sequence[Request]) -> dict[str, Any]:
     pairs = {
         "prompt_tokens": [(one.prompt_tokens, one.usage_prompt_tokens) for one in whole],
         "cached_tokens": [(one.cached_tokens, one.usage_cached_tokens) for one in whole],
-        "decoded_tokens": [(one.decoded_tokens, one.usage_completion_tokens) for one in logged],
+        "decoded_tokens": [(one.decoded_tokens, one.usage_completion_tokens) for one in logged if not _by_answer(one)],
     }
     answered = {
         "prompt_tokens": [one.usage_prompt_tokens for one in rows],
@@ -118,6 +120,13 @@ def usage_check(rows: Sequence[Request]) -> dict[str, Any]:
     return check
 
 
+def _by_answer(row: Request) -> bool:
+    """Whether the log has the request and none of its counts, so that those of the row are the answer's."""
+    sources = {row.prefill_source, row.decode_source}
+    timed = bool(sources & {Source.CLIENT, Source.SPANS}) and Source.LOG not in sources
+    return row.cached_source is Source.USAGE and timed
+
+
 _COUNTS: Final = (
     *("requests", "tool_calls", "answers", "nudges", "failed_requests", "cut_requests"),
     *("calls_not_run", "failed_calls", "repeated_calls"),
@@ -125,10 +134,10 @@ _COUNTS: Final = (
 
 
 def work(evidence: Evidence) -> dict[str, int | None]:
-    """Requests, tool calls and answers: requests = tool calls + answers + failed + cut off + broken off + the others.
+    """Requests, tool calls and answers: requests = tool turns + answers + failed + cut off + broken off + the others.
 
-    The others ended in a tool call where an answer was asked for. Cut off is at the end of an agent's wall time, broken
-    off at that of the run.
+    In a tool turn one call is run, or several of one answer where that was asked for. The others ended in a tool call
+    where an answer was asked for. Cut off is at the end of an agent's wall time, broken off at that of the run.
     A run that was killed has no outcomes: what its events count is taken, the rest is null.
     """
     broken_off = len(evidence.unanswered)
@@ -141,15 +150,18 @@ def work(evidence: Evidence) -> dict[str, int | None]:
             "failed_requests": len(errors) - cut - broken_off,
             "cut_requests": cut,
         }
-        return {name: known.get(name) for name in _COUNTS} | {"broken_off": broken_off}
+        return {name: known.get(name) for name in _COUNTS} | {"tool_turns": None, "broken_off": broken_off}
     agents = evidence.manifest.agents
     counts: dict[str, int | None] = {name: sum(int(one.get(name) or 0) for one in agents) for name in _COUNTS}
-    return counts | {"broken_off": broken_off}
+    turns = sum(int(one["tool_calls"] if one.get("tool_turns") is None else one["tool_turns"]) for one in agents)
+    return counts | {"tool_turns": turns, "broken_off": broken_off}
 
 
 def agent(one: dict[str, Any], evidence: Evidence) -> dict[str, Any]:
-    """One agent of the manifest, with how late it started and whether it worked enough; its answer's text stays out."""
+    """One agent of the manifest, with how late it started and whether it worked enough; its answers' texts stay out."""
     kept = {name: value for name, value in one.items() if name != "answer"}
+    if "tasks" in kept:
+        kept["tasks"] = [{name: value for name, value in task.items() if name != "answer"} for task in kept["tasks"]]
     planned, started = _planned_and_started(one, evidence)
     late = None if planned is None or started is None else started - planned
     limits = evidence.manifest.scenario.get("limits") or {}
@@ -178,6 +190,36 @@ def _planned_and_started(one: dict[str, Any], evidence: Evidence) -> tuple[int |
     return evidence.agents_started.get(one["agent"], (None, None))
 
 
+_SAID: Final = {
+    Source.LOG: "the server's log",
+    Source.SPANS: "OTLP spans",
+    Source.EXPORT: "SGLang's export file",
+    Source.USAGE: "fields of the answers",
+    Source.METRICS: "/metrics",
+    Source.CLIENT: "the client's clock",
+}
+
+
+def phases(rows: Sequence[Request], segment: Segment, *, counters: bool) -> dict[str, Any]:
+    """Where the times of prefill and decode in `segment` are from: requests by source, and in words.
+
+    `counters`: the server's /metrics have sums beside them, of all requests together.
+    """
+    ours = [one for one in rows if (one.run, one.segment) == (segment.run, segment.segment)]
+    found = {
+        "prefill": Counter(one.prefill_source for one in ours if one.prefill_source is not None),
+        "decode": Counter(one.decode_source for one in ours if one.decode_source is not None),
+    }
+    used = [source for source in Source if found["prefill"][source] or found["decode"][source]]
+    words = [_SAID[source] for source in used]
+    if counters and {Source.LOG, Source.SPANS, Source.EXPORT}.isdisjoint(used):
+        words.append("sums of /metrics beside them")
+    by_name = {
+        name: {source.value: counts[source] for source in used if counts[source]} for name, counts in found.items()
+    }
+    return {**by_name, "said": ", ".join(words) or None}
+
+
 def waits(rows: Sequence[Request], segment: Segment) -> dict[str, Any]:
     """Time to first token of the agents' requests in `segment`: of all, and of each agent; null where none got one."""
     ours = [one for one in rows if (one.run, one.segment) == (segment.run, segment.segment) and one.agent is not None]
@@ -198,7 +240,7 @@ def segment(part: SegmentAccount, samples: Sequence[Mapping[str, Any]] = ()) -> 
 
     `host_other_cpu_s` is what everything else on the machine used, `sampled_ns` the time between the two samples.
     """
-    ends = [one for one in samples if one["where"] in ("begin", "end")]
+    ends = [one for one in samples if one["where"] in ("begin", "end") and one["cpu_s"] is not None]
     cpu = ends[-1]["cpu_s"] - ends[0]["cpu_s"] if len(ends) > 1 else None
     others = None if cpu is None else ends[-1]["host_busy_s"] - ends[0]["host_busy_s"] - cpu
     return {
@@ -213,6 +255,7 @@ def segment(part: SegmentAccount, samples: Sequence[Mapping[str, Any]] = ()) -> 
         "server_cpu_s": cpu,
         "host_other_cpu_s": others,
         "sampled_ns": None if cpu is None else ends[-1]["t"] - ends[0]["t"],
+        "memory": memory.segment(samples),
     }
 
 

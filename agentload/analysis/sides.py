@@ -6,6 +6,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any, Final
 
+from agentload.analysis import memory
 from agentload.analysis.pairs import worded
 from agentload.analysis.stepvalues import StepFound, totals
 from agentload.artifacts.design import Design, Variant
@@ -38,6 +39,9 @@ def side(
         "equal_work": None if work is None else asdict(work),
         "buckets": buckets(valid),
         "settings": settings(mine),
+        "memory": memory.of_runs(
+            [(one.step.run, part) for one in valid for part in one.segments], repetition, simulated=simulated
+        ),
     }
 
 

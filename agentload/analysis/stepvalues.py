@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, Final
 
 from agentload.analysis import account as accounts
-from agentload.analysis import proofs, validity
+from agentload.analysis import memory, proofs, validity
 from agentload.analysis.proofs import Proven
 from agentload.analysis.steps import request_rows, segments_of, table
 from agentload.artifacts.design import Design, ExperimentDir, Step
@@ -58,26 +58,41 @@ class StepFound:
 
 
 def not_exercised(metric: Metric, found: Sequence[StepFound]) -> list[Doubt]:
-    """Return why a metric of one concurrency has no verdict: what is under test hardly ever acted there."""
-    if metric.concurrency is None:
+    """Return why a metric of one concurrency or load has no verdict: what is under test hardly ever acted there."""
+    if metric.concurrency is None and metric.load is None:
         return []
     concerned = [one for one in found if one.valid and one.acts_beside_decode]
-    each = [
-        validity.exposure([part for part in one.segments if concurrency_of(part) == metric.concurrency])
-        for one in concerned
-    ]
+    each = [_exposure([part for part in one.segments if _is_of(metric, part)]) for one in concerned]
     shares = [share for share in each if share is not None]
     if not shares or min(shares) >= validity.LEAST_EXPOSURE:
         return []
     names = ", ".join(sorted({name for one in concerned for name in one.acts_beside_decode}))
+    where = f"at concurrency {metric.concurrency}" if metric.load is None else f"under load {metric.load}"
     return [
         Doubt(
             "flag-not-exercised",
-            f"{names} only works while one request prefills and another decodes: at concurrency {metric.concurrency} "
-            f"that was {min(shares):.1%} of the prefill time, under {validity.LEAST_EXPOSURE:.0%}",
-            "look at a higher concurrency, or let agents work",
+            f"{names} only works while one request prefills and another decodes: {where} that was "
+            f"{min(shares):.1%} of the prefill time, under {validity.LEAST_EXPOSURE:.0%}",
+            "look at a higher concurrency, or let agents work"
+            if metric.load is None
+            else "look at a load that decodes",
         )
     ]
+
+
+def _exposure(segments: Sequence[Mapping[str, Any]]) -> float | None:
+    """Of a probe the decoders' alone: cold prompts at once decode their last token beside each other, under no load."""
+    probes = [one["probe"] for one in segments if one.get("probe") is not None]
+    if not probes:
+        return validity.exposure(segments)
+    known = [(one["exposure"], one["prefill_s"]) for one in probes if one["exposure"] is not None and one["prefill_s"]]
+    return ratio(sum(share * length_s for share, length_s in known), sum(length_s for _, length_s in known))
+
+
+def _is_of(metric: Metric, segment: Mapping[str, Any]) -> bool:
+    if metric.load is not None:
+        return (segment.get("probe") or {}).get("load") == metric.load
+    return concurrency_of(segment) == metric.concurrency
 
 
 def read(folder: ExperimentDir, design: Design, metrics: Mapping[str, Metric]) -> list[StepFound]:
@@ -104,14 +119,14 @@ def read(folder: ExperimentDir, design: Design, metrics: Mapping[str, Metric]) -
         ]
     )
     found = [
-        _step(step, design, metrics, *accounted[step.run], between.get(step.run, ()))
+        step_found(step, design, metrics, *accounted[step.run], between.get(step.run, ()))
         for step in design.steps
         if step.run in accounted
     ]
     return _as_they_ran(found)
 
 
-def _step(
+def step_found(
     step: Step,
     design: Design,
     metrics: Mapping[str, Metric],
@@ -120,6 +135,11 @@ def _step(
     manifest: Manifest,
     between: Iterable[Doubt],
 ) -> StepFound:
+    """Return what a step measured. `between`: why it cannot be compared with others.
+
+    Raises:
+        InputError, ArtifactError: a file of the run cannot be read.
+    """
     segments = segments_of(account, step)
     names = {one["segment"] for one in segments}
     phases = table(run, "phases").to_dicts() if names else []
@@ -162,12 +182,13 @@ def _as_they_ran(found: list[StepFound]) -> list[StepFound]:
 
 
 def measured(metric: Metric, segments: Sequence[Mapping[str, Any]]) -> Measured:
-    """Return a metric of a step: of the fixed workload the median of the rounds at its concurrency.
+    """Return a metric of a step: of the fixed workload the median of the rounds at its concurrency, of a probe that of
+    the repeats under its load.
 
     Several segments of agents are added up, amounts and bases each.
     """
-    if metric.concurrency is not None:
-        rounds = [metric.measure(one).number for one in segments if concurrency_of(one) == metric.concurrency]
+    if metric.concurrency is not None or metric.load is not None:
+        rounds = [metric.measure(one).number for one in segments if _is_of(metric, one)]
         known = [value for value in rounds if value is not None]
         return Measured(value=median(known)) if known else Measured()
     each = [metric.measure(one) for one in segments]
@@ -187,6 +208,7 @@ def concurrency_of(segment: Mapping[str, Any]) -> int | None:
     return int(head[1:]) if head[:1] == "c" and head[1:].isdigit() else None
 
 
+_HELD: Final = ("prompt_tokens", "cached_tokens", "new_prefill_tokens", "decoded_tokens")
 _SUMMED: Final = ("requests", "new_prefill_tokens", "decoded_tokens", "wall_ns")
 _PHASES: Final = ("prefill", "decode")
 
@@ -220,7 +242,9 @@ def as_json(one: StepFound) -> dict[str, Any]:
     """One line of the table of runs."""
     cpu = [part["server_cpu_s"] for part in one.segments]
     contexts = [
-        row["prompt_tokens"] + (row["decoded_tokens"] or 0) for row in one.rows if row["prompt_tokens"] is not None
+        filled
+        for row in one.rows
+        if (filled := memory.filled_tokens(*(row[name] for name in _HELD), failed=row["error"] is not None)) is not None
     ]
     return {
         "position": one.position,

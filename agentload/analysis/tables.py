@@ -4,8 +4,10 @@ One row a request, a phase, a segment or agent or bucket, a sample. Times are Un
 server; null where a source did not say.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from io import BytesIO
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +22,7 @@ from agentload.errors import ArtifactError
 
 _TEXT: Final = ("run", "segment", "agent", "request", "match", "group", "label", "finish", "error")
 _PROOFS: Final = ("prefill_proof", "decode_proof", "prefill_start_proof", "decode_start_proof")
+_PART: Final = 4_000  # rows
 _SOURCES: Final = ("prefill_source", "decode_source", "cached_source")
 
 
@@ -53,9 +56,18 @@ def _too_big(value: object) -> bool:
     return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
-def requests_table(requests: Sequence[Request]) -> pl.DataFrame:
+def _in_parts(rows: Iterable[dict[str, Any]], columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Make a frame of any number of rows: as objects a row takes 5 KB, of which there are a few thousand at a time."""
+    left = iter(rows)
+    parts = [_frame(list(islice(left, _PART)), columns)]
+    while part := list(islice(left, _PART)):
+        parts.append(_frame(part, columns))
+    return pl.concat(parts)
+
+
+def requests_table(requests: Iterable[Request]) -> pl.DataFrame:
     """requests.parquet."""
-    return _frame([_request_row(one) for one in requests], request_schema())
+    return _in_parts(map(_request_row, requests), request_schema())
 
 
 def _request_row(request: Request) -> dict[str, Any]:
@@ -91,20 +103,13 @@ PHASES: Final[dict[str, pl.DataType]] = {
 
 
 def phases_table(
-    run: str, requests: Sequence[Request], tools: Sequence[ToolUse] = (), segments: Sequence[Segment] = ()
+    run: str, requests: Iterable[Request], tools: Sequence[ToolUse] = (), segments: Sequence[Segment] = ()
 ) -> pl.DataFrame:
     """phases.parquet: prefill and decode of every request, and the tool calls between.
 
     `segment` is that of the request; of a tool call the one of `segments` in which it started.
     """
-    rows: list[dict[str, Any]] = []
-    for one in requests:
-        rows += [
-            _phase(one, "prefill", (one.prefill_start, one.prefill_end), one.new_prefill_tokens),
-            _phase(one, "decode", (one.decode_start, one.decode_end), one.decoded_tokens),
-        ]
-    rows = [row for row in rows if row["start"] is not None and row["end"] is not None]
-    rows += [
+    used = (
         {
             "run": run,
             "segment": segment_at(use.started, segments),
@@ -115,10 +120,21 @@ def phases_table(
             "end": use.done,
         }
         for use in tools
-    ]
-    rows = [{column: row.get(column) for column in PHASES} for row in rows]
-    rows.sort(key=lambda row: (row["start"], row["request"], row["phase"]))
-    return _frame(rows, PHASES)
+    )
+    rows = chain((row for one in requests for row in _phases(one)), used)
+    found = _in_parts(({column: row.get(column) for column in PHASES} for row in rows), PHASES)
+    return found.sort("start", "request", "phase", maintain_order=True)
+
+
+def _phases(one: Request) -> Iterator[dict[str, Any]]:
+    """Give the rows of a request: of phases of which both times are known."""
+    spans = (
+        ("prefill", (one.prefill_start, one.prefill_end), one.new_prefill_tokens),
+        ("decode", (one.decode_start, one.decode_end), one.decoded_tokens),
+    )
+    for phase, span, tokens in spans:
+        if None not in span:
+            yield _phase(one, phase, span, tokens)
 
 
 def _phase(one: Request, phase: str, span: tuple[int | None, int | None], tokens: int | None) -> dict[str, Any]:
@@ -181,6 +197,9 @@ SAMPLES: Final[dict[str, pl.DataType]] = {
     "processes": pl.Int64(),
     "host_busy_s": pl.Float64(),
     "host_free_bytes": pl.Int64(),
+    "host_total_bytes": pl.Int64(),
+    "device_free_bytes": pl.Int64(),
+    "device_index": pl.Int64(),
 }
 
 
@@ -205,8 +224,17 @@ def comparison_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
 
 
 def samples_table(samples: Sequence[dict[str, Any]]) -> pl.DataFrame:
-    """samples.parquet: what the server's process used."""
-    return _frame([{name: one.get(name) for name in SAMPLES} for one in samples], SAMPLES)
+    """samples.parquet: what the server's process used, and the memory that was free."""
+    return _frame([{name: value.get(name) for name in SAMPLES} for value in map(_with_device, samples)], SAMPLES)
+
+
+def _with_device(sample: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The sample, with the device that has the least free memory."""
+    devices = sample.get("devices")
+    if not devices:
+        return sample
+    fullest = min(devices, key=lambda one: one["free_bytes"])
+    return {**sample, "device_free_bytes": fullest["free_bytes"], "device_index": fullest["index"]}
 
 
 _SCHEMAS: Final = {
@@ -224,12 +252,6 @@ def write(folder: Path, name: str, table: pl.DataFrame) -> None:
     Raises:
         ArtifactError: the disk is full or the folder cannot be written.
     """
-    target = folder / f"{name}.parquet"
-    temporary = folder / f".{name}.parquet.tmp"
-    try:
-        table.write_parquet(temporary, compression="zstd", statistics=True, metadata={"schema": _SCHEMAS[name]})
-        write_atomically(target, temporary.read_bytes())
-    except OSError as error:
-        raise ArtifactError(f"{target}: cannot be written: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    made = BytesIO()  # polars tells of a full disk in many ways, of which some are no OSError
+    table.write_parquet(made, compression="zstd", statistics=True, metadata={"schema": _SCHEMAS[name]})
+    write_atomically(folder / f"{name}.parquet", made.getbuffer())

@@ -54,7 +54,7 @@ def reasons(account: dict[str, Any], run: RunDir, design: Design, step: Step) ->
         *_foreign(segments),
         *_not_exercised(segments, design, step, profile),
         *taints.compilations(run, rows, account["suspects"]),
-        *(taints.cold_first(rows) if segments[0] is account["segments"][0] else ()),
+        *(taints.cold_first(_like_the_first(rows, segments)) if segments[0] is account["segments"][0] else ()),
     ]
 
 
@@ -94,6 +94,22 @@ def _too_little(account: Mapping[str, Any], step: Step) -> list[Doubt]:
             "lower the limits' min_tool_calls and min_growth_tokens, or give tasks that the model works on for longer",
         )
     ]
+
+
+def _like_the_first(
+    rows: Sequence[Mapping[str, Any]], segments: Sequence[Mapping[str, Any]]
+) -> Sequence[Mapping[str, Any]]:
+    """Return the requests whose wait may be held against the first one's: of a probe those of its kind under its load.
+
+    A prompt that came with two others waits longer than one alone, which shows no cold start.
+    """
+    loads = {one["segment"]: one["probe"]["load"] for one in segments if one.get("probe") is not None}
+    kinds = [(loads.get(row["segment"]), (row["agent"] or "")[:1]) for row in rows]
+    sent = [(row["t_sent"], kind) for row, kind in zip(rows, kinds, strict=True) if row["t_sent"] is not None]
+    if not loads or not sent:
+        return rows
+    _, first = min(sent, key=lambda one: one[0])
+    return [row for row, kind in zip(rows, kinds, strict=True) if kind == first]
 
 
 # ---- the server ------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -14,11 +15,13 @@ from agentload.artifacts import rundir, schemas
 from agentload.artifacts.alive import Hold
 from agentload.artifacts.jsonlines import JsonLinesWriter
 from agentload.artifacts.rundir import EventLog, RunDir, Status
+from agentload.artifacts.table_schemas import TABLES
 from agentload.cli import app
 from agentload.core import markers
 from agentload.core.attribution import Attribution
 from agentload.core.records import Match, Segment, Source
 from agentload.errors import ArtifactError, InputError
+from agentload.report import export as exports
 from agentload.report import terminal
 from tests import bound_by_modes
 from tests.analysis.test_evidence import FAILED, MANIFEST, WHOLE, done, events
@@ -131,7 +134,7 @@ def test_a_killed_run_counts_its_events_and_leaves_null_what_only_an_outcome_tel
         "failed_requests": 1,
         "cut_requests": 0,
         "broken_off": 1,
-        **dict.fromkeys(("answers", "nudges", "calls_not_run", "failed_calls", "repeated_calls")),
+        **dict.fromkeys(("answers", "nudges", "calls_not_run", "failed_calls", "repeated_calls", "tool_turns")),
     }
     assert found["segments"][0]["whole"]["wall_ns"] is None
 
@@ -240,6 +243,67 @@ def test_the_time_to_first_token_is_told_of_all_and_of_each_agent(tmp_path: Path
     assert segment["first_token"] == {"whole": waited, "agents": {"a0": waited}}
 
 
+def test_a_request_that_was_broken_off_has_no_end_and_no_total_time(tmp_path: Path) -> None:
+    """Nobody saw its end: from sending to sending would be 0 ms of an answer that came for seconds."""
+    run = make(tmp_path, status="cancelled")
+    events(run, answered(), ("request_sent", 1200 * MS, {"request": "a0-r4", "agent": "a0", "turn": 4}))
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    accounts.account(run.path)
+    table = exports.complete(TABLES["requests"], pl.read_parquet(run.derived / "requests.parquet"))
+    told = table.select("request", "t_sent", "t_done", "total_time_ms").rows()
+    assert told == [("a0-r3", 100 * MS, 1100 * MS, 1000.0), ("a0-r4", 1200 * MS, None, None)]
+
+
+def test_the_smallest_free_memory_and_the_filled_context_stand_in_the_segment(tmp_path: Path) -> None:
+    run = make(tmp_path)
+
+    def sample(t_ms: int, free: int, rss: int, device: int) -> tuple[str, int, dict[str, Any]]:
+        card = {"index": 0, "name": "card", "free_bytes": device, "total_bytes": 90}
+        where = {0: "begin", 2000: "end"}.get(t_ms, "periodic")
+        used = {"cpu_s": 1.0, "rss_bytes": rss, "processes": 1, "host_busy_s": 1.0, "host_free_bytes": free}
+        return "sample", t_ms * MS, {"where": where, **used, "host_total_bytes": 99, "devices": [card]}
+
+    events(
+        run, sample(0, 50, 5, 80), sample(700, 20, 7, 30), answered(), sample(1900, 30, 9, 10), sample(2000, 40, 6, 60)
+    )
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    (segment,) = accounts.account(run.path)["segments"]
+    assert segment["memory"] == {
+        "host_free_min_bytes": 20,
+        "at": 700 * MS,
+        "host_total_bytes": 99,
+        "devices": [{"index": 0, "name": "card", "free_min_bytes": 10, "at": 1900 * MS, "total_bytes": 90}],
+        "server_rss_max_bytes": 9,
+    }
+    assert segment["server_cpu_s"] == 0.0
+    whole = segment["whole"]
+    assert segment["context"] == {
+        "filled_tokens": whole["prompt_tokens"] + whole["decoded_tokens"],  # of the only request
+        "request": "a0-r3",
+        "broken_off_prompt_tokens": None,
+        "configured_tokens": None,
+        "setting": None,
+    }
+    table = pl.read_parquet(run.derived / "samples.parquet")
+    assert table["device_free_bytes"].to_list() == [80, 30, 10, 60]
+    assert accounts.load(run.path)["segments"] == [segment]
+
+
+def test_a_server_whose_process_is_not_known_has_memory_and_no_cpu_seconds(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    used = {"cpu_s": None, "rss_bytes": None, "processes": None, "host_busy_s": 1.0, "host_free_bytes": 4}
+    events(
+        run,
+        ("sample", 0, {"where": "begin", **used, "host_total_bytes": 9, "devices": []}),
+        answered(),
+        ("sample", 2000 * MS, {"where": "end", **used, "host_total_bytes": 9, "devices": []}),
+    )
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    (segment,) = accounts.account(run.path)["segments"]
+    assert (segment["server_cpu_s"], segment["host_other_cpu_s"], segment["sampled_ns"]) == (None, None, None)
+    assert (segment["memory"]["host_free_min_bytes"], segment["memory"]["server_rss_max_bytes"]) == (4, None)
+
+
 def test_a_machine_that_others_kept_busy_is_doubted(tmp_path: Path) -> None:
     run = make(tmp_path)
     run.write_manifest(run.read_manifest().model_copy(update={"host": {"cores": 4}}))
@@ -254,7 +318,7 @@ def test_a_machine_that_others_kept_busy_is_doubted(tmp_path: Path) -> None:
     found = accounts.account(run.path)
     assert (found["segments"][0]["host_other_cpu_s"], found["segments"][0]["sampled_ns"]) == (3.0, 2000 * MS)
     (doubt,) = (one for one in found["doubts"] if one["code"] == "busy-machine")
-    assert "used 3.0 CPU-s in 2.0 s on 4 cores, 38 % of" in doubt["message"]
+    assert "used 3.0 CPU-s in the 2.0 s between its first and last sample on 4 cores, 38 % of" in doubt["message"]
 
 
 def test_a_server_without_usage_is_doubted_and_gives_no_number_to_compare(tmp_path: Path) -> None:
@@ -476,3 +540,14 @@ def test_a_run_that_was_cut_short_is_a_negative_finding(
     events(run, done(FAILED))
     found = CliRunner().invoke(app, [command, str(run.path)])
     assert (found.exit_code, found.stdout.startswith(f"{run.name}  {status}")) == (code, True)
+
+
+def test_an_account_of_an_ended_run_without_its_counts_is_refused(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    events(run, answered())
+    mark(run, ("begin", 0), ("end", 2000 * MS))
+    accounts.account(run.path)
+    path = run.derived / "account.json"
+    path.write_text(path.read_text().replace('"work": {\n    "requests": 1', '"work": {\n    "requests": null'))
+    with pytest.raises(ArtifactError, match=r"account\.json: .*work\.requests: expected a number in a run that has"):
+        accounts.load(run.path)

@@ -6,7 +6,7 @@ import pytest
 
 from agentload.analysis import checks
 from agentload.analysis.evidence import Evidence
-from agentload.core.records import LineCount, LogFacts, Marker, Proof, ServerTimings, Source, Timeline, Usage
+from agentload.core.records import TEXTLESS, LineCount, LogFacts, Marker, Proof, ServerTimings, Source, Timeline, Usage
 from tests.analysis.test_evidence import FAILED, MANIFEST
 from tests.analysis.test_evidence import WHOLE as ANSWER
 from tests.analysis.test_tables import request
@@ -24,7 +24,7 @@ WHOLE = request(
 def test_phases_in_order_stay_as_they_are() -> None:
     same = replace(WHOLE, prefill_end=10)
     rows, doubts = checks.phases_in_order([WHOLE, same, request()])
-    assert rows == (WHOLE, same, request())
+    assert tuple(rows) == (WHOLE, same, request())
     assert doubts == []
 
 
@@ -97,6 +97,27 @@ def test_of_some_answers_without_usage_it_is_said_how_many() -> None:
     assert checks.without_usage((), by_log=False) == []
 
 
+def test_what_was_odd_about_answers_is_said_once_each_with_how_many_and_the_first() -> None:
+    no_end, twice = "the stream ended after its finish_reason, without [DONE]", "usage came more than once"
+    odd = [replace(ANSWER, request=f"a0-r{turn}", notes=notes) for turn, notes in enumerate(((), (no_end,), (no_end,)))]
+    (doubt,) = checks.odd_answers([*odd, replace(ANSWER, request="a1-r0", notes=(twice,))])
+    assert doubt.code == "odd-answers"
+    assert doubt.message == (
+        f"answers were taken that are not as they should be: {no_end} (2 answers, first a0-r1); "
+        f"{twice} (1 answer, first a1-r0)"
+    )
+    mended = "a tool call came without an id: one was made up"
+    harmless = [replace(ANSWER, notes=notes) for notes in ((), (mended,), (TEXTLESS,))]
+    assert checks.odd_answers(harmless) == []
+
+
+def test_of_many_kinds_of_odd_answers_three_are_told() -> None:
+    (doubt,) = checks.odd_answers([replace(ANSWER, notes=("one", "two", "three", "four", "five"))])
+    assert "three (1 answer, first " in doubt.message
+    assert "four" not in doubt.message
+    assert doubt.message.endswith("; and 2 things more")
+
+
 def left_out(**changed: object) -> dict[str, object]:
     whole = {
         "requests": 10,
@@ -137,6 +158,6 @@ def test_a_busy_machine_is_said_in_numbers() -> None:
     part = {"segment": "s1", "host_other_cpu_s": 150.0, "sampled_ns": 100_000_000_000}
     (doubt,) = checks.busy_machine([part], 2)
     assert doubt.message == (
-        "segment s1: everything but the server's process (the agents' commands included) used 150.0 CPU-s in 100.0 s "
-        "on 2 cores, 75 % of this machine's CPU time"
+        "segment s1: everything but the server's process (the agents' commands included) used 150.0 CPU-s in the "
+        "100.0 s between its first and last sample on 2 cores, 75 % of this machine's CPU time"
     )

@@ -441,6 +441,19 @@ def test_cpu_seconds_of_the_server_are_a_base_to_compare_on(tmp_path: Path) -> N
     assert on(found, "prefill_tok_s")["outcome"] == "not distinguished"
 
 
+def test_each_variant_has_its_smallest_free_memory_and_its_longest_context(tmp_path: Path) -> None:
+    runs = {
+        name: replace(ran, cpu_s=1.0)
+        for name, ran in speeds(QUANTA, dict.fromkeys(("01-A", "02-B", "03-B", "04-A"), 500.0)).items()
+    }
+    found = compare(whole(design(2048, 128), tmp_path / "e", runs))
+    for side in found["variants"]:
+        memory = side["memory"]
+        assert (memory["host_free_min_bytes"], memory["server_rss_max_bytes"], memory["devices"]) == (1, 1, [])
+        assert memory["context"]["run"] == memory["run"] == {"A": "01-A", "B": "02-B"}[side["name"]]
+        assert memory["context"]["configured_tokens"] == 131_072  # its start-up lines say ctx=131072
+
+
 def test_buckets_are_medians_of_all_requests_of_a_variants_valid_runs(tmp_path: Path) -> None:
     """Requests of A in 30k-60k: 100, 200 and 300 tok/s in two runs, so 200; of B one of 100."""
 

@@ -121,7 +121,7 @@ def test_a_request_without_an_end_is_kept_as_broken_off(run: RunDir) -> None:
     assert found.unanswered == ("a0-r4",)
     assert found.completions == (
         stored(WHOLE),
-        Completion("a0-r4", "a0", 4, 200, None, None, 200, None, error="the run ended before its answer"),
+        Completion("a0-r4", "a0", 4, 200, None, None, 200, None, error="the run ended before its answer", ended=False),
     )
 
 
@@ -201,6 +201,21 @@ def test_a_log_that_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
 TOOL = {"agent": "a0", "turn": 1, "call": "c1", "tool": "bash"}
 DONE = {**TOOL, "ok": True, "text_bytes": 1, "truncated": False, "detail": {}}
 SENT = ("request_sent", 5, {"request": "a0-r3", "agent": "a0", "turn": 3})
+LENGTH: dict[str, Any] = {
+    "asked_tokens": 20_000,
+    "tokens": 6_000,
+    "counted_tokens": 6_001,
+    "at_context_tokens": 500,
+    "at_context_counted": None,
+    "tries": 3,
+    "text_bytes": 20_000,
+    "words": 4,
+    "context_tokens": 8_192,
+    "why_capped": "small",
+}
+SIZED = ("probe_sized", 1, LENGTH)
+THROW: dict[str, Any] = {"load": "d3", "prompts": ["p0"], "decoders": {"d0": 36}}
+THROWN = ("prompt_thrown", 9, {**THROW, "segment": "d3-r1", "settled_from": 5})
 
 
 @pytest.mark.parametrize(
@@ -217,6 +232,11 @@ SENT = ("request_sent", 5, {"request": "a0-r3", "agent": "a0", "turn": 3})
         (
             (("tool_started", 9, TOOL), ("tool_done", 10, DONE), ("tool_done", 11, DONE)),
             "4: expected tool call c1 of a0 to start before it ends, got its end only",
+        ),
+        ((SIZED, SIZED), "3: expected the prompt's length to be settled once (probe_sized), got it again"),
+        (
+            (THROWN, THROWN),
+            "3: expected one throw in segment d3-r1 (prompt_thrown), got a second one",
         ),
     ],
 )
@@ -247,6 +267,14 @@ def test_a_token_index_beyond_the_chunks_is_refused(run: RunDir) -> None:
         evidence.read(run)
 
 
+def test_chunks_that_are_not_in_the_order_of_time_are_refused(run: RunDir) -> None:
+    """Gaps between them would be below 0, and were left out unsaid."""
+    kind, t_ns, fields = done(WHOLE)
+    events(run, (kind, t_ns, {**fields, "chunk_ns": fields["chunk_ns"][::-1]}))
+    with pytest.raises(ArtifactError, match=r":2: request_done: expected chunk_ns in the order of time, got "):
+        evidence.read(run)
+
+
 @pytest.mark.parametrize("name", ["events.jsonl", "markers.jsonl"])
 def test_a_torn_end_of_either_file_is_said(run: RunDir, name: str) -> None:
     events(run, done(FAILED))
@@ -256,3 +284,21 @@ def test_a_torn_end_of_either_file_is_said(run: RunDir, name: str) -> None:
     (doubt,) = evidence.read(run).doubts
     assert doubt.code == f"torn-{name.removesuffix('.jsonl')}"
     assert evidence.read(run).completions == (FAILED,)
+
+
+def test_a_probes_events_say_how_it_was_sized_when_it_was_thrown_and_what_primers_left(run: RunDir) -> None:
+    usage = {"prompt_tokens": 501, "completion_tokens": 1, "cached_tokens": None, "reasoning_tokens": None}
+    primed = {"segment": "d3-r1", "t_sent": 1, "error": None}
+    events(
+        run,
+        SIZED,
+        ("probe_primed", 2, {**primed, "request": "d3-r1-h0-t0", "agent": "h0", "usage": usage}),
+        ("probe_primed", 3, {**primed, "request": "d3-r1-d0-t0", "agent": "d0", "usage": None}),
+        THROWN,
+        ("prompt_thrown", 20, {**THROW, "segment": "d0-r1", "settled_from": None}),
+    )
+    assert evidence.read(run).probe == evidence.ProbeEvents(
+        sized=LENGTH,
+        thrown={"d3-r1": (9, 5), "d0-r1": (20, None)},
+        primed={"d3-r1": {"h0": 501, "d0": None}},
+    )

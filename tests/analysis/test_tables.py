@@ -1,5 +1,7 @@
 """Do the tables keep what is known, and null where a source did not say?"""
 
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -86,7 +88,7 @@ def test_a_number_that_no_table_can_hold_is_named() -> None:
 
 def test_samples_of_a_newer_version_keep_their_known_columns() -> None:
     table = tables.samples_table([{"t": 5, "where": "begin", "cpu_s": 1.5, "gpu_s": 9.0}])
-    assert table.row(0) == (5, "begin", 1.5, None, None, None, None)
+    assert table.row(0) == (5, "begin", 1.5, *[None] * 7)
 
 
 def test_a_table_names_its_schema_and_is_the_same_bytes_for_the_same_rows(tmp_path: Path) -> None:
@@ -99,6 +101,38 @@ def test_a_table_names_its_schema_and_is_the_same_bytes_for_the_same_rows(tmp_pa
     assert pl.read_parquet_metadata(path)["schema"] == "agentload.requests/1"
     assert pl.read_parquet(path).equals(table)
     assert [one.name for one in tmp_path.iterdir()] == ["requests.parquet"]
+
+
+TABLE_ON_A_FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from agentload.analysis import tables
+from agentload.artifacts.table_schemas import TABLES
+from agentload.errors import ArtifactError
+from agentload.report.export.parquet import EXPORT
+rows = tables.samples_table([{"t": 5, "where": "begin"}])
+for bytes_left in (0, 4, 100, 1000):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, 1000))
+    try:
+        tables.write(Path(), "samples", rows)
+    except ArtifactError as error:
+        print(error)
+    try:
+        EXPORT.write(Path("exported"), rows, TABLES["samples"])
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+def test_a_table_that_finds_no_room_is_one_error_wherever_in_the_file_the_disk_is_full(tmp_path: Path) -> None:
+    """Polars, writing itself, told of some of these places with an error of its own: a traceback."""
+    done = subprocess.run(
+        [sys.executable, "-c", TABLE_ON_A_FULL_DISK], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    told = done.stdout.splitlines()
+    assert told == ["samples.parquet: cannot be written: File too large", "File too large"] * 4
+    assert [one.name for one in tmp_path.iterdir()] == ["exported"]
 
 
 def test_a_folder_that_cannot_be_written_is_an_artifact_error(tmp_path: Path) -> None:
