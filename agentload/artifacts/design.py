@@ -62,7 +62,7 @@ class Design(Ours):
     repeats: Count
     kind: Literal["restart", "request"]  # every step a start of its own, or variants alternating inside one start
     sets: Count = 1  # of a request experiment: how often each variant comes in one boot
-    workload: Literal["agents", "fixed"]
+    workload: Literal["agents", "fixed", "probe"]
     factor: str  # what varies, in words: mixed_prefill_quantum, or "variant" for commands that have nothing in common
     metric: str  # the metric that decides: core.metrics
     variants: Annotated[tuple[Variant, ...], Field(min_length=2)]

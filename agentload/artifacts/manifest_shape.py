@@ -3,7 +3,7 @@
 Only what is read is checked, and read exactly: the rest of a scenario, a host or an agent's outcome is for people.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -63,6 +63,20 @@ class CorpusShape(Open):
     commit: str
 
 
+class TaskShape(Open):
+    """What came of one of an agent's chained tasks."""
+
+    task: str
+    end: str | None  # None: it was not begun, or its run was killed
+    first_turn: Count | None
+    requests: Count
+    tool_calls: Count
+    facts_found: list[str]
+    facts: list[str]
+    likely_opened: list[str]
+    likely_missed: list[str]
+
+
 class AgentShape(Open):
     """One agent: its task, and what came of it."""
 
@@ -79,6 +93,8 @@ class AgentShape(Open):
     calls_not_run: Count
     failed_calls: Count
     repeated_calls: Count
+    tool_turns: Count | None = None  # a manifest of before has none: a call was a turn
+    tasks: list[TaskShape] = Field(default_factory=list)  # of chained ones
     growth_tokens: Annotated[int, Field(ge=-(10**12), le=10**12)] | None  # a context may have been cut
     facts_found: list[str]
     facts: list[str]
@@ -101,11 +117,20 @@ class AskedShape(Open):
     set: dict[str, bool | int | float | str] | None = None  # of the twin: its options by name
 
 
+class ProbeTableShape(Open):
+    """What a probe was to be."""
+
+    prompt_tokens: Tokens | None = None
+    at_context: Tokens | None = None
+
+
 class ScenarioShape(Open):
     """The scenario, as resolved."""
 
+    workload: Literal["agents", "fixed", "probe"] | None = None
     server: AskedShape | None = None
     limits: LimitsShape | None = None
+    probe: ProbeTableShape | None = None
 
 
 class ManifestShape(Open):

@@ -1,6 +1,6 @@
 """Where does each file of a run stand, and how does its manifest come to be?
 
-    RUN/manifest.json  scenario.toml  events.jsonl  server.log  server.log.times  markers.jsonl
+    RUN/manifest.json  scenario.toml  events.jsonl  server.log  server.log.times  markers.jsonl  spans.jsonl  exports/
         agents/a0/messages.jsonl  derived/{account.json, *.parquet}
 
 Raw files are only appended to; derived/ can be deleted and made again.
@@ -63,6 +63,8 @@ class RunDir:
         self.scenario_path = path / "scenario.toml"
         self.events_path = path / "events.jsonl"
         self.markers_path = path / "markers.jsonl"
+        self.spans_path = path / "spans.jsonl"  # only where the server was asked to send spans
+        self.exports = path / "exports"  # what the server itself wrote of its requests, only where it was asked to
         self.server_log = path / "server.log"
         self.server_times = path / "server.log.times"
         self.derived = path / "derived"
@@ -173,7 +175,7 @@ def digest(path: Path, *, sync: bool = False) -> str:
     return found
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes | memoryview) -> None:
     """Write `data` to a temporary file beside `path`, flush it to disk, and rename it.
 
     Raises:

@@ -122,7 +122,7 @@ def _ms(name: str, meaning: str, null: str, formula: str) -> Column:
     return Column(name, "number", "ms", meaning, null, formula=formula, public=True)
 
 
-_FROM: Final = ("log", "usage", "metrics", "client")
+_FROM: Final = ("log", "spans", "export", "usage", "metrics", "client")
 
 REQUESTS: Final = Table(
     "requests",
@@ -148,7 +148,7 @@ REQUESTS: Final = Table(
         _time("t_first_byte", "first byte of the answer, client's clock", _NO_CLIENT),
         _time("t_first_token", "first part of the answer that carries a token, client's clock", _NO_CLIENT),
         _time("t_done", "end of the answer or of the attempt, client's clock", _NO_CLIENT),
-        _time("t_slot", "it got a slot", _NOT_LOGGED),
+        _time("t_slot", "it got a slot, or came to a server that has none", _NOT_LOGGED),
         _time("prefill_start", "its prefill began", _UNSAID),
         _time("prefill_end", "its prefill ended", _UNSAID),
         _time("decode_start", "its decode began", _UNSAID),
@@ -175,7 +175,7 @@ REQUESTS: Final = Table(
         _ms(
             "prefill_wait_time_ms",
             "from sending to the start of the prefill",
-            "the client did not send it, or the start of its prefill is not the log's",
+            "the client did not send it; or the start of its prefill is not the log's, or by the log's clock before it",
             "(prefill_start - t_sent) / 1e6",
         ),
         _ms(
@@ -296,18 +296,25 @@ SEGMENTS: Final = Table(
     ),
 )
 
+_NO_PROCESS: Final = "the server runs on this machine, its process is not known"
+_NOT_LOOKED: Final = "the run is older than this column"
+_NO_DEVICE: Final = "no device tells its memory"
+
 SAMPLES: Final = Table(
     "samples",
     schemas.SAMPLES,
     "one look at the server's processes and the machine; a log alone has none",
     (
         _time("t", "when, client's clock"),
-        _text("where", "at the run's begin, between, at its end", values=("begin", "periodic", "end")),
-        _real("cpu_s", "s", "CPU time of the server's processes so far"),
-        Column("rss_bytes", "integer", "bytes", "their resident memory"),
-        _number("processes", "how many they are"),
+        _text("where", "at a segment's begin, between, at its end", values=("begin", "periodic", "end")),
+        _real("cpu_s", "s", "CPU time of the server's processes so far", _NO_PROCESS),
+        Column("rss_bytes", "integer", "bytes", "their resident memory", _NO_PROCESS),
+        Column("processes", "integer", "", "how many they are", _NO_PROCESS),
         _real("host_busy_s", "s", "CPU time of everything on the machine so far"),
         Column("host_free_bytes", "integer", "bytes", "memory that is available on the machine"),
+        Column("host_total_bytes", "integer", "bytes", "memory that the machine has", _NOT_LOOKED),
+        Column("device_free_bytes", "integer", "bytes", "of the device with the least free memory", _NO_DEVICE),
+        Column("device_index", "integer", "", "which one that is, as the driver counts", _NO_DEVICE),
     ),
 )
 

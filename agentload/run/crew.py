@@ -36,11 +36,11 @@ class Crews:
         session: Session,
         scenario: Scenario,
         repository: workspace.Repository,
-        given: tuple[Task, ...],
+        given: tuple[tuple[Task, ...], ...],
         shell: Shell,
         folder: Path,
     ) -> None:
-        """`given` holds a task for each agent; their checkouts are made in `folder`."""
+        """`given` holds the tasks of each agent, in order; their checkouts are made in `folder`."""
         self._world = world
         self._session = session
         self._scenario = scenario
@@ -64,9 +64,15 @@ class Crews:
             kept = files.pop_all()
         said = [
             f"agent {one.worker.name} starts {index * scenario.stagger_s:g} s after the begin marker: "
-            f"{task.id}, {task.title}"
-            for index, (one, task) in enumerate(zip(members, self._given, strict=True))
+            + "; then ".join(f"{task.id}, {task.title}" for task in tasks)
+            for index, (one, tasks) in enumerate(zip(members, self._given, strict=True))
         ]
+        if (most := max(map(len, self._given))) > 1:
+            limits = scenario.limits
+            said.append(
+                f"up to {most} tasks in one conversation, which has the limits of one: {limits.tool_calls} tool calls "
+                f"(--tool-calls), {limits.context_tokens:,} tokens (--context), {limits.wall_s:g} s (--wall)"
+            )
         last_s = (scenario.agents - 1) * scenario.stagger_s
         said.append(progress.bound(last_s, scenario.limits.wall_s, embedded=scenario.server.kind == "embedded"))
         first, self._first = self._first, False
@@ -85,14 +91,16 @@ class Crews:
     def _member(
         self, index: int, stretch: Stretch, line: Line, checkout: Path, folder: Path, files: ExitStack
     ) -> Member:
-        scenario, session, task = self._scenario, self._session, self._given[index]
+        scenario, session = self._scenario, self._session
+        task, *further = self._given[index]
         assert scenario.limits is not None
         name = f"a{index}"
         path = session.run.messages_path(stretch.prefix + name)
         path.parent.mkdir()
         history = EventLog(path, schemas.MESSAGES)
         files.callback(history.close)
-        actions: Actions = NativeActions() if scenario.protocol == "native" else JsonActions()
+        native = scenario.protocol == "native"
+        actions: Actions = NativeActions(parallel=scenario.parallel_tool_calls) if native else JsonActions()
         known = paths_of(checkout) if scenario.known_paths else None
         agent = Agent(
             name,
@@ -108,6 +116,8 @@ class Crews:
             known_paths=known or (),
             prefix=stretch.prefix,
             salt=stretch.salt,
+            further=[(one.id, one.prompt) for one in further],
+            together=self._world.together,
         )
         scratch = folder / name / "scratch"
         scratch.mkdir()
@@ -121,6 +131,7 @@ class Crews:
             task,
             partial(_flaw, agent, scenario.limits),
             start_ns=int(index * scenario.stagger_s * 1e9),
+            further=tuple(further),
         )
 
 

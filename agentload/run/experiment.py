@@ -22,6 +22,7 @@ from agentload.artifacts import journal
 from agentload.artifacts.design import Design, ExperimentDir, Step
 from agentload.artifacts.journal import Journal, Told
 from agentload.artifacts.rundir import RunDir, digest
+from agentload.core.board import clock_time
 from agentload.core.ports import Clock
 from agentload.errors import AgentloadError, ArtifactError, InterruptionError, UsageError
 from agentload.run import exclusive, launching, machine_state, run_outcome, runner, standing
@@ -29,7 +30,6 @@ from agentload.run import scenario as scenarios
 from agentload.run.interrupt import interruptible
 from agentload.run.keep_awake import kept_awake
 from agentload.run.night_status import RunState, Status, expected_ns, status
-from agentload.run.progress import clock_time
 from agentload.run.run_outcome import Reasons
 from agentload.run.scenario import Scenario
 from agentload.run.washout import Washout

@@ -10,7 +10,7 @@ from agentload.core import metrics
 from agentload.errors import UsageError
 from agentload.run import explaining, toml_file, variants
 from agentload.run.experiment_shape import SCHEMA, Experiment, RefusedError, keys_of
-from agentload.run.scenario import Fixed
+from agentload.run.workloads import Fixed, Probe
 
 __all__ = ["Experiment", "dump", "from_fields", "from_options", "metric_of", "read"]
 
@@ -92,10 +92,10 @@ def metric_of(experiment: Experiment) -> str:
     Raises:
         ValueError: there is no metric of that name.
     """
-    name, fixed = experiment.metric, experiment.scenario.fixed or Fixed()
+    name, fixed, probe = experiment.metric, experiment.scenario.fixed or Fixed(), experiment.scenario.probe or Probe()
     if name is None and experiment.workload == "agents" and variants.server_kind(experiment) == "embedded":
         name = "prefill_tokens_per_cpu_s"
-    return metrics.deciding(name, experiment.workload, fixed.concurrency)
+    return metrics.deciding(name, experiment.workload, fixed.concurrency, probe.loads)
 
 
 def dump(experiment: Experiment) -> dict[str, Any]:

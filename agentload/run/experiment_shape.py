@@ -80,7 +80,7 @@ class Experiment(_Model):
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0
     repeats: Annotated[int, Field(ge=1, le=1000)] | None = None  # restarts of each variant
     sets: Annotated[int, Field(ge=1, le=100)] = 3  # of request parameters: how often each comes in one boot
-    workload: Literal["agents", "fixed"] = "agents"
+    workload: Literal["agents", "fixed", "probe"] = "agents"
     metric: Text | None = None  # that decides; default: the workload's
     cooldown_s: Seconds = 0.0  # between two starts
     scenario: Scenario = Field(default_factory=lambda: Scenario.model_validate({}))

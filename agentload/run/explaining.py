@@ -27,6 +27,7 @@ _WORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     ),
     "literal_error": lambda context: f"expected {context['expected']}",
     "tuple_type": lambda _: "expected a list",
+    "too_short": lambda context: f"expected a list of at least {context['min_length']}",
     "dict_type": lambda _: "expected a table",
     "model_type": lambda _: "expected a table",
     "value_error": lambda context: str(context["error"]),

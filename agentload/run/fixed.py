@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 from agentload.agents.outcome import Doing, End, Outcome
 from agentload.agents.sending import send
@@ -23,13 +22,13 @@ from agentload.core.ports import Clock, EventSink, Transport
 from agentload.core.records import CUT_OFF, ChatCall, Doubt
 from agentload.run import texts
 from agentload.run.parts import Stretch
-from agentload.run.scenario import Fixed, Scenario
+from agentload.run.scenario import Scenario
 from agentload.run.serving import Session
 from agentload.run.squad import Member, Squad
+from agentload.run.workloads import Fixed
 from agentload.run.world import Line
 
 TASK: Final = "fixed"  # what events and the manifest say that such a request is at
-_SEED_BYTES: Final = 4  # servers take seeds of 32 bits
 
 
 class OneRequest:
@@ -147,7 +146,7 @@ class Batches:
             # A word longer than the one before it: a log that tells no more than tokens can still be joined.
             messages=texts.prompt(self._fixed.prompt_tokens + index, "fixed", scenario.seed, stretch.segment, index),
             max_tokens=self._fixed.output_tokens,
-            seed=_seed(scenario.seed, stretch.segment, index),
+            seed=texts.seed(scenario.seed, stretch.segment, index),
             temperature=scenario.temperature,
             extra=stretch.request,
         )
@@ -181,7 +180,3 @@ class Batches:
                 "where the server knows it, forbid the end: request = { ignore_eos = true }; or ask for fewer tokens",
             )
         ]
-
-
-def _seed(*name: Any) -> int:
-    return int.from_bytes(blake2b(repr(name).encode(), digest_size=_SEED_BYTES).digest(), "big") >> 1

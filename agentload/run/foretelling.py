@@ -12,7 +12,8 @@ from agentload.artifacts.design import Design
 from agentload.core import separation
 from agentload.run import scenario
 from agentload.run.designing import values
-from agentload.run.scenario import Fixed, Limits, Scenario
+from agentload.run.scenario import Limits, Scenario
+from agentload.run.workloads import EMBEDDED_PROMPT, Fixed, Probe
 
 # Seconds, least and most, where nothing better is known.
 _TWIN_AGENT: Final = (0.8, 6.0)  # 1.1 to 5.4 measured for each of three agents, on an idle machine and a busy one
@@ -24,6 +25,10 @@ _WARM: Final = (0.5, 10.0)  # each pair of a warm-up
 _EMBEDDED_WARM: Final = (3.0, 40.0)  # 350 tokens on one thread
 _AGENT_CALL: Final = 20.0  # a tool call with its turn: 17 to 25 minutes for 30 of them on the published machine
 _DECODE_TOK_S: Final = (60.0, 5.0)  # of one of the fixed workload's requests
+_TWIN_PROBE: Final = (0.3, 3.0)  # a segment
+_PREFILL_TOK_S: Final = (3000.0, 150.0)  # of a cold prompt, others decoding or not: 220 to 559 on the published machine
+_EMBEDDED_PREFILL_TOK_S: Final = (90.0, 35.0)  # a 135M model on one thread
+_SIZINGS: Final = 3  # cold prompts that are tried before the first segment, at most
 _STANDARD_AGENTS: Final = 3
 _SECONDS: Final = 120  # from which on minutes are said
 _MINUTES: Final = 7200
@@ -49,7 +54,7 @@ def expected(planned: Design) -> Expected:
     starts = len({step.run for step in planned.steps})
     segments = len(planned.steps) / starts
     start, start_basis = _start(chosen)
-    work, work_basis = _fixed(chosen) if planned.workload == "fixed" else _agents(chosen)
+    work, work_basis = _WORK[planned.workload](chosen)
     pauses = (starts - 1) * planned.cooldown_s
     low, high = (starts * (start[end] + segments * work[end]) + pauses for end in (0, 1))
     run = "run" if segments == 1 else f"{segments:.0f} segments"
@@ -100,6 +105,31 @@ def _fixed(chosen: Scenario) -> tuple[tuple[float, float], str]:
     low, high = (rounds * fixed.output_tokens / speed for speed in _DECODE_TOK_S)
     speeds = f"{_DECODE_TOK_S[1]:.0f} to {_DECODE_TOK_S[0]:.0f} tok/s a request"
     return (low, high), f"{rounds} rounds of {fixed.output_tokens} tokens at {speeds}"
+
+
+def _probe(chosen: Scenario) -> tuple[tuple[float, float], str]:
+    probe = chosen.probe or Probe()
+    prompts = sum(load.prompts for load in probe.loads) * probe.repeats
+    segments = len(probe.loads) * probe.repeats
+    if chosen.server.kind == "twin":
+        low, high = (segments * one for one in _TWIN_PROBE)
+        return (low, high), "virtual time"
+    embedded = chosen.server.kind == "embedded"
+    tokens = min(probe.prompt_tokens, EMBEDDED_PROMPT) if embedded else probe.prompt_tokens
+    speeds = _EMBEDDED_PREFILL_TOK_S if embedded else _PREFILL_TOK_S
+    answers = sum(load.decoders > 0 for load in probe.loads) * probe.repeats
+    contexts = probe.at_context * (prompts + _SIZINGS)
+    low, high = (
+        (tokens * (prompts + _SIZINGS) + contexts) / prefill + answers * probe.turn_tokens / decode
+        for prefill, decode in zip(speeds, _DECODE_TOK_S, strict=True)
+    )
+    return (low, high), (
+        f"{prompts} cold prompts of {tokens:,} tokens, and {_SIZINGS} to find their length, at {speeds[1]:.0f} to "
+        f"{speeds[0]:.0f} tok/s, and the turns of those who decode"
+    )
+
+
+_WORK: Final = {"agents": _agents, "fixed": _fixed, "probe": _probe}
 
 
 def duration(seconds: float) -> str:

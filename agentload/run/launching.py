@@ -3,27 +3,30 @@
 The command may start the server itself, a script that wraps it, a container, or a server on another machine. It stands
 for the server: when it ends, the server has ended, and a signal to it must end the server (`docker run --rm --init`
 without -d, `ssh -tt`). `{port}` becomes a free port of this machine and `{kv_dir}` a fresh, empty folder of this
-machine, which is gone after the run; for a server elsewhere both have to be mapped or named otherwise. Whatever the
-process table of this machine does not show is proven by the server's log and API alone (servers.settings).
+machine, which is gone after the run; for a server elsewhere both have to be mapped or named otherwise. `{export_dir}`
+is a folder of the run, for what the server itself writes of its requests (SGLang's --export-metrics-to-file-dir).
+Whatever the process table of this machine does not show is proven by the server's log and API alone (servers.settings).
 """
 
 import re
+import shlex
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from agentload.errors import UsageError
+from agentload.errors import ArtifactError, UsageError
 from agentload.run.scenario import Server
 from agentload.servers.process import free_port, split_command
 
 _PORT: Final = re.compile(r"--port[= ](\d{1,5})(?!\S)")
 # {word}; not ${WORD} of a shell, and not the braces of JSON or of a template: {"a": 1}, {{ x }}.
 _PLACEHOLDER: Final = re.compile(r"(?<![{$])\{([A-Za-z_]\w*)\}(?!\})")
-_KNOWN: Final = ("port", "kv_dir")
+_KNOWN: Final = ("port", "kv_dir", "export_dir")
 _PORT_WORD: Final = "{port}"
 _KV_DIR_WORD: Final = "{kv_dir}"
+_EXPORT_DIR_WORD: Final = "{export_dir}"
 _KEY: Final = re.compile(r"(?<!\S)--api-key[= ]")
 
 
@@ -38,7 +41,7 @@ def check(server: Server, env: Mapping[str, str]) -> None:
     split_command(server.launch)
     for found in _PLACEHOLDER.finditer(server.launch):
         if found[1] not in _KNOWN:
-            known = " and ".join(f"{{{name}}}" for name in _KNOWN)
+            known = ", ".join(f"{{{name}}}" for name in _KNOWN)
             raise UsageError(f"--launch: expected only the placeholders {known}, got {found[0]}")
     if _KEY.search(server.launch) and not env.get("OPENAI_API_KEY"):
         raise UsageError("--launch: the command gives the server an --api-key: set OPENAI_API_KEY to the same")
@@ -79,6 +82,24 @@ def command(server: Server, kv_dir: Path | None = None) -> tuple[list[str], str]
 def environment(server: Server, base_url: str, kv_dir: Path | None = None) -> dict[str, str]:
     """Return the further variables of a launched server; they may hold the same placeholders as its command."""
     return {name: _filled(value, base_url, kv_dir) for name, value in server.env.items()}
+
+
+def exporting(server: Server, folder: Path) -> Server:
+    """Return the server with `folder`, which is made, for {export_dir}; as it is where it does not ask for one.
+
+    Raises:
+        ArtifactError: the folder cannot be made.
+    """
+    if not _holds(server, _EXPORT_DIR_WORD):
+        return server
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise ArtifactError(f"{folder}: cannot be made: {error.strerror}") from error
+    where = str(folder.resolve())
+    env = {name: value.replace(_EXPORT_DIR_WORD, where) for name, value in server.env.items()}
+    launch = None if server.launch is None else server.launch.replace(_EXPORT_DIR_WORD, shlex.quote(where))
+    return server.model_copy(update={"launch": launch, "env": env})
 
 
 def wants_kv_dir(server: Server) -> bool:

@@ -6,17 +6,11 @@ here is left out, never guessed: macOS has no sensors for psutil, a container of
 
 from collections.abc import Callable
 from contextlib import suppress
-from types import ModuleType
 from typing import Any, Final
 
 import psutil
 
-try:  # optional: the package nvidia-ml-py
-    import pynvml
-except ImportError:
-    pynvml = None
-
-NVML: Final[ModuleType | None] = pynvml
+from agentload.servers.devices import NVML, free_and_total
 
 # Bits of nvmlClocksThrottleReasons, by the names that NVML's documentation gives them.
 _THROTTLE: Final = {
@@ -91,17 +85,14 @@ def _gpu(nvml: Any, device: Any) -> dict[str, Any]:
         with suppress(nvml.NVMLError):
             found[name] = ask()
 
-    def put_memory() -> None:
-        with suppress(nvml.NVMLError):
-            memory = nvml.nvmlDeviceGetMemoryInfo(device)
-            found["free_bytes"], found["total_bytes"] = int(memory.free), int(memory.total)
-
     put("name", lambda: str(nvml.nvmlDeviceGetName(device)))
     put("sm_mhz", lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)))
     put("memory_mhz", lambda: int(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM)))
     put("temperature_c", lambda: int(nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)))
     put("throttled_by", lambda: _reasons(int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))))
-    put_memory()
+    memory = free_and_total(nvml, device)
+    if memory is not None:
+        found["free_bytes"], found["total_bytes"] = memory
     return found
 
 

@@ -10,7 +10,7 @@ from agentload.run.experiment_shape import RefusedError
 from agentload.run.scenario import Scenario, Server
 from agentload.run.toml_values import shown
 
-RESERVED: Final = ("port", "kv_dir")  # that agentload fills in at each start
+RESERVED: Final = ("port", "kv_dir", "export_dir")  # that agentload fills in at each start
 # {word}; not ${WORD} of a shell, and not the braces of JSON or of a template: {"a": 1}, {{ x }}.
 _PLACEHOLDER: Final = re.compile(r"(?<![{$])\{([A-Za-z_]\w*)\}(?!\})")
 

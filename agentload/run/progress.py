@@ -5,10 +5,10 @@ the server's last count.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from agentload.core.board import Board, Look, clock_time
 from agentload.core.ports import Clock
 
 PERIOD_S: Final = 20.0
@@ -16,24 +16,16 @@ _EMBEDDED: Final = "with the embedded server three agents took 5 to 7 minutes on
 _SHOWN: Final = 6  # agents on a line; of more, how many are at what
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """One agent as it is now."""
+def line(elapsed_s: float, agents: Sequence[Look], segment: str = "") -> str:
+    """Return the line, such as `  1:20  a0 decode, turn 5, 4 calls, 6.2k | a2 starts in 10 s`.
 
-    name: str
-    state: str  # waiting for the first token | decode | tool | ...; how it ended
-    starts_in_s: float | None = None  # None: it has started
-    turn: int = 0  # requests so far, the one in flight included
-    tool_calls: int = 0
-    context_tokens: int = 0  # 0: not known before the first answer
-
-
-def line(elapsed_s: float, agents: Sequence[Look]) -> str:
-    """Return the line, such as `  1:20  a0 decode, turn 5, 4 calls, 6.2k | a2 starts in 10 s`."""
+    `segment` is named where a run has several: a load of the probe, d0, is called as its first decoder.
+    """
     parts = [_agent(one) for one in agents[:_SHOWN]]
     if rest := Counter(_state(one) for one in agents[_SHOWN:]):
         parts.append(f"{rest.total()} more: {', '.join(f'{count} {state}' for state, count in rest.most_common())}")
-    return f"{clock_time(elapsed_s):>6}  {' | '.join(parts)}"
+    where = f"{segment}: " if segment else ""
+    return f"{clock_time(elapsed_s):>6}  {where}{' | '.join(parts)}"
 
 
 def bound(last_start_s: float, wall_s: float, *, embedded: bool) -> str:
@@ -45,22 +37,15 @@ def bound(last_start_s: float, wall_s: float, *, embedded: bool) -> str:
     )
 
 
-def clock_time(seconds: float) -> str:
-    """Return `m:ss`, from an hour on `h:mm:ss`; parts of a second are dropped."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
 async def report(
-    clock: Clock, say: Callable[[str], None], look: Callable[[], Sequence[Look]], begin_ns: int, period_s: float
+    clock: Clock, show: Callable[[Board], None], look: Callable[[], Awaitable[Board]], begin_ns: int, period_s: float
 ) -> None:
-    """Say a line every `period_s` after `begin_ns`, until cancelled; those that were missed are left out."""
+    """Show how it stands every `period_s` after `begin_ns`, until cancelled; what was missed is left out."""
     period_ns = int(period_s * 1e9)
     while True:
         done = (clock.now_ns() - begin_ns) // period_ns
         await clock.sleep_until(begin_ns + (done + 1) * period_ns)
-        say(line((clock.now_ns() - begin_ns) / 1e9, look()))
+        show(await look())
 
 
 def _state(one: Look) -> str:

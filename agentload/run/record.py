@@ -18,7 +18,7 @@ from agentload.agents.tasks import Task
 from agentload.artifacts.alive import Hold
 from agentload.artifacts.rundir import Manifest, RunDir, Status
 from agentload.core.records import Doubt
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, ArtifactError
 from agentload.run import parts
 from agentload.run.scenario import Scenario
 from agentload.run.serving import Served
@@ -65,16 +65,24 @@ class Record:
         self._say(f"doubt: {doubt.message}; {doubt.advice}")
 
     def open(self) -> None:
-        """Write the first manifest, and set room aside for the last one.
+        """Set room aside for the last manifest, and write the first one.
 
         Raises:
-            ArtifactError: the run directory cannot be written.
+            ArtifactError: the run directory cannot be written, or there is no such room.
         """
+        room = _ROOM_BYTES + _AGENT_ROOM_BYTES * sum(one.at_once for one in parts.plan(self._scenario))
+        try:
+            folders.set_room_aside(self._reserve, room)
+        except OSError as error:  # another one: then a full disk costs the last manifest, and only that
+            if folders.is_full(error):
+                with suppress(OSError):
+                    self._reserve.unlink(missing_ok=True)
+                raise ArtifactError(
+                    f"{self.run.path}: expected room for {room / 1e3:,.0f} kB at least, which a run sets aside: "
+                    f"{error.strerror}"
+                ) from error
         self._hold = Hold(self.run.path)
         self._write("started", None, (), {"kind": self._scenario.server.kind})
-        with suppress(OSError):  # without it a full disk costs the last manifest, and only that
-            workers = sum(one.at_once for one in parts.plan(self._scenario))
-            folders.set_room_aside(self._reserve, _ROOM_BYTES + _AGENT_ROOM_BYTES * workers)
 
     def close(self, status: Status, reason: str | None, agents: Sequence[Mapping[str, Any]]) -> None:
         """Write the last manifest.
@@ -146,18 +154,51 @@ def _corpus(repository: workspace.Repository | None) -> dict[str, Any]:
     }
 
 
-def agent_fields(outcome: Outcome, task: Task | None, *, planned_ns: int, started_ns: int | None) -> dict[str, Any]:
-    """What the manifest says of an agent: its plan, and what came of it. Without a task it looks for no facts."""
-    opened = tasks.Opened((), ()) if task is None else tasks.opened(task, outcome.paths_read)
-    return asdict(outcome) | {
+def agent_fields(outcome: Outcome, given: Sequence[Task], *, planned_ns: int, started_ns: int | None) -> dict[str, Any]:
+    """What the manifest says of an agent: its plan, and what came of it. Without a task it looks for no facts.
+
+    Of several tasks each has its own entry under `tasks`, also one that was not begun, and the agent's facts are named
+    TASK/FACT. A file counts as opened for each task from then on: what was read once stands in the conversation.
+    """
+    parts = [_part_fields(outcome, index, task) for index, task in enumerate(given)]
+    several = len(parts) > 1
+    opened = list(dict.fromkeys(path for part in parts for path in part["likely_opened"]))
+    missed = dict.fromkeys(path for part in parts for path in part["likely_missed"] if path not in opened)
+    fields = asdict(outcome) | {
         "growth_tokens": outcome.growth_tokens,
         "planned": planned_ns,
         "started": started_ns,
         "paths_read": sorted(set(outcome.paths_read)),
-        "facts_found": [] if task is None else list(tasks.score(task, outcome.answer)),
-        "facts": [] if task is None else [fact.id for fact in task.facts],
-        "likely_opened": list(opened.opened),
-        "likely_missed": list(opened.missed),
+        "paths_shown": sorted(set(outcome.paths_shown)),
+        **{
+            name: [f"{part['task']}/{fact}" if several else fact for part in parts for fact in part[name]]
+            for name in ("facts_found", "facts")
+        },
+        "likely_opened": opened,
+        "likely_missed": list(missed),
+    }
+    del fields["parts"]
+    return fields | ({"tasks": parts} if several else {})
+
+
+def _part_fields(outcome: Outcome, index: int, task: Task) -> dict[str, Any]:
+    """What came of one of an agent's tasks; `end` is null of one that was not begun, or whose run was killed."""
+    part = outcome.parts[index] if index < len(outcome.parts) else None
+    answer, read = "", tasks.opened(task, ())
+    if part is not None:
+        answer = part.answer
+        read = tasks.opened(task, [*outcome.paths_read[: part.paths_read], *outcome.paths_shown[: part.paths_shown]])
+    return {
+        "task": task.id,
+        "end": None if part is None or part.end is None else part.end.value,
+        "first_turn": None if part is None else part.first_turn,
+        "requests": 0 if part is None else part.requests,
+        "tool_calls": 0 if part is None else part.tool_calls,
+        "answer": answer,
+        "facts_found": list(tasks.score(task, answer)),
+        "facts": [fact.id for fact in task.facts],
+        "likely_opened": list(read.opened),
+        "likely_missed": list(read.missed),
     }
 
 

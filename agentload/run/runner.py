@@ -16,19 +16,21 @@ import tomli_w
 from anyio import to_thread
 
 from agentload import folders
-from agentload.agents import corpora, workspace
+from agentload.agents import workspace
 from agentload.agents.sandbox import Sandbox, Shell
 from agentload.agents.sandbox import choose as choose_sandbox
 from agentload.agents.tasks import Task
 from agentload.artifacts import rundir
 from agentload.artifacts.rundir import EventLog, RunDir, Status
+from agentload.core.board import Board
 from agentload.core.records import Doubt
 from agentload.errors import AgentloadError, ArtifactError, InputError, InterruptionError
-from agentload.run import progress
+from agentload.run import probe_text, progress, slots
 from agentload.run.crew import Crews
 from agentload.run.fixed import Batches
 from agentload.run.interrupt import Interruption, first_leaf, first_of_ours, interruptible
-from agentload.run.plan import choose_tasks, obtain_corpus
+from agentload.run.plan import choose_tracks, load_corpus, obtain_corpus
+from agentload.run.probe import Probes
 from agentload.run.record import Record
 from agentload.run.scenario import Scenario, resolve
 from agentload.run.serving import Session, check, choose
@@ -74,6 +76,7 @@ async def run(
     *,
     opened: Callable[[RunDir], None] = lambda _: None,
     progress_s: float = progress.PERIOD_S,
+    show: Callable[[Board], None] | None = None,
     clock: RunClock | None = None,
     directory: Path | None = None,
     signalled: Callable[[], object] = lambda: None,
@@ -87,7 +90,8 @@ async def run(
         say: takes one line for the person at the terminal.
         scenario_text: the user's own scenario file, kept verbatim; None: it is written from `scenario`.
         opened: takes the run directory as soon as there is one: it stays when the run fails.
-        progress_s: how often a line is said of what the agents are at.
+        progress_s: how often it is shown, or else a line is said, how it stands.
+        show: takes how it stands; None: a line is said.
         clock: the clock of a run with a real server; None: this machine's.
         directory: the run directory itself, of which there may be none yet; None: a new one in `out`.
         signalled: called when a signal asked for an end, also where that came too late to cut anything off.
@@ -106,7 +110,9 @@ async def run(
     try:
         async with interruptible(say) as interruption:
             try:
-                await _run(scenario, out, env, say, scenario_text, keep, progress_s, interruption, clock, directory)
+                await _run(
+                    scenario, out, env, say, scenario_text, keep, progress_s, show, interruption, clock, directory
+                )
             finally:
                 if interruption.asked:
                     signalled()
@@ -139,14 +145,15 @@ def refuse(scenario: Scenario, env: Mapping[str, str]) -> None:
         UsageError, InputError: something that it names is not there, or does not fit the rest.
     """
     resolved, _ = settled(scenario, env)
+    slots.check(resolved, env)
     if resolved.server.kind == "twin":
         TwinWorld(resolved)
+    if resolved.corpus is not None:
+        load_corpus(resolved.corpus, env)
+    elif resolved.corpus_path is not None and not Path(resolved.corpus_path).is_dir():
+        raise InputError(f"--corpus: expected a git checkout, there is no folder {resolved.corpus_path}")
     if resolved.workload == "agents":
-        if resolved.corpus is not None:
-            corpora.load(resolved.corpus)
-        elif resolved.corpus_path is not None and not Path(resolved.corpus_path).is_dir():
-            raise InputError(f"--corpus: expected a git checkout, there is no folder {resolved.corpus_path}")
-        choose_tasks(resolved)
+        choose_tracks(resolved)
 
 
 async def _run(
@@ -157,11 +164,13 @@ async def _run(
     scenario_text: bytes | None,
     opened: Callable[[RunDir], None],
     progress_s: float,
+    show: Callable[[Board], None] | None,
     interruption: Interruption,
     given_clock: RunClock | None,
     directory: Path | None,
 ) -> None:
     scenario, why = settled(scenario, env)
+    slots.check(scenario, env)
     server = scenario.server
     world: World = TwinWorld(scenario) if server.kind == "twin" else RealWorld(scenario, given_clock)
     say(f"server: {why}")
@@ -172,18 +181,14 @@ async def _run(
     # The watchdog is the outer one: a kill between its goodbye and the folder's removal would leave the folder.
     with Watchdog(env) as watchdog, folders.temporary("agentload-") as folder:
         watchdog.remove_on_death(folder)
-        repository: workspace.Repository | None = None
-        given: tuple[Task, ...] = ()
-        if sandbox is not None:
-            repository = await _corpus(scenario, folder, env, say)
-            given = choose_tasks(scenario)
+        repository = None if scenario.workload == "fixed" else await _corpus(scenario, folder, env, say)
+        given = choose_tracks(scenario) if scenario.workload == "agents" else ()
         clock = world.clock
         target = world.directory(out, directory)
         opened(target)
         say(f"run directory: {target.path}")
-        record = Record(
-            target, scenario, _NO_TOOLS if sandbox is None else sandbox.describe(), repository, say, clock.describe
-        )
+        shown = _NO_TOOLS if sandbox is None else sandbox.describe()
+        record = Record(target, scenario, shown, repository, say, clock.describe)
         record.open()
         text = scenario_text if scenario_text is not None else tomli_w.dumps(scenario.dump()).encode()
         work: Work | None = None
@@ -195,17 +200,15 @@ async def _run(
                 events = _Events(log)
                 interruption.on_hurry(events.kill_server)
                 session = Session(target, clock, events, env, say, clock.describe, watchdog)
-                prepare: Prepare = Batches(session, scenario).prepare
-                if sandbox is not None and repository is not None:
-                    prepare = Crews(world, session, scenario, repository, given, Shell(sandbox), folder).prepare
-                work = Work(world, session, scenario, record, prepare, interruption, progress_s)
+                prepare = await _workload(world, session, scenario, repository, given, sandbox, folder)
+                work = Work(world, session, scenario, record, prepare, interruption, progress_s, show)
                 files.callback(work.close)
-                await _go(world, work, session, record, why)
+                await _go(world, work, session, scenario, record, why)
         except BaseException as error:
             # A signal's own cancellation is no failure: one to write the manifest is then the first.
             quiet = isinstance(error, anyio.get_cancelled_exc_class())
             try:
-                record.close(*_broken(error, interruption), work.fields() if work is not None else [])
+                record.close(*_broken(error, interruption, work), work.fields() if work is not None else [])
             except ArtifactError as second:
                 if quiet:
                     raise
@@ -231,17 +234,37 @@ async def _corpus(
     return repository
 
 
-async def _go(world: World, work: Work, session: Session, record: Record, why: str) -> None:
+async def _workload(
+    world: World,
+    session: Session,
+    scenario: Scenario,
+    repository: workspace.Repository | None,
+    given: tuple[tuple[Task, ...], ...],
+    sandbox: Sandbox | None,
+    folder: Path,
+) -> Prepare:
+    """Return what makes ready those who work in a segment: agents have a sandbox, the fixed workload has no corpus."""
+    if repository is None:
+        return Batches(session, scenario).prepare
+    if sandbox is None:
+        checkout = partial(workspace.checkout, repository.path, repository.commit, folder / "source")
+        source = await to_thread.run_sync(lambda: probe_text.source_of(checkout()))
+        return Probes(world, session, scenario, source).prepare
+    return Crews(world, session, scenario, repository, given, Shell(sandbox), folder).prepare
+
+
+async def _go(world: World, work: Work, session: Session, scenario: Scenario, record: Record, why: str) -> None:
     async with world.connect(why, session) as (served, transport):
         record.served = served
         session.say(f"endpoint: {served.base_url}, model {served.model}")
         if served.attached is not None and served.attached.refusal is not None:
             advice = "markers are in markers.jsonl only"
             record.doubt(Doubt("sidecar-markers", served.attached.refusal, advice))
+        await slots.check_served(scenario, served)
         await work.do(served, transport)
 
 
-def _broken(error: BaseException, interruption: Interruption) -> tuple[Status, str]:
+def _broken(error: BaseException, interruption: Interruption, work: Work | None) -> tuple[Status, str]:
     """How a run ended that `error` broke off."""
     if interruption.asked:
         return "cancelled", _CANCELLED
@@ -249,7 +272,9 @@ def _broken(error: BaseException, interruption: Interruption) -> tuple[Status, s
     if isinstance(error, BaseExceptionGroup):
         ours = first_of_ours(error)
     if ours is not None:
-        return "error", str(ours)
+        # What had been done when the disk was full is whole, and can be accounted for.
+        worked = work is not None and any(squad.answered for squad in work.squads)
+        return "partial" if worked and folders.says_full(str(ours)) else "error", str(ours)
     leaf = first_leaf(error)
     if isinstance(leaf, anyio.get_cancelled_exc_class()):
         return "cancelled", "cancelled by whoever had started it"

@@ -9,6 +9,7 @@ from agentload.agents.outcome import AgentLimits
 from agentload.errors import UsageError
 from agentload.run import explaining, twin_settings
 from agentload.run.request_fields import RequestFields
+from agentload.run.workloads import EMBEDDED_DECODE_TOKENS, LEAST_PROMPT, Count, Fixed, Positive, Probe, Warmup
 
 # /1: first.
 SCHEMA: Final = "agentload.scenario/1"
@@ -40,13 +41,14 @@ def _variable(name: str) -> str:
 Word = Annotated[str, AfterValidator(_passable)]
 Variable = Annotated[str, AfterValidator(_variable)]
 Text = Annotated[str, Field(min_length=1), AfterValidator(_passable)]
-Count = Annotated[int, Field(ge=0, le=10**12)]
-Positive = Annotated[int, Field(ge=1, le=10**12)]
 Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]  # at most a year
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Track = Annotated[tuple[Word, ...], Field(min_length=1, max_length=100)]
 
 
 class Server(_Model):
@@ -61,6 +63,7 @@ class Server(_Model):
     args: tuple[Word, ...] = ()  # further flags for the embedded server
     env: dict[Variable, Word] = {}  # further environment of a server that agentload starts
     software: Literal["ds4", "llamacpp", "vllm", "sglang"] | None = None  # default: known by the command's words
+    otlp: bool = False  # have a vLLM that agentload starts send the spans of its requests
     ready_s: Seconds = 600.0  # a large model takes minutes to load
     stop_s: Seconds = 600.0  # ds4 may store its KV cache for minutes
     # Of the twin, the simulated ds4-server:
@@ -122,30 +125,10 @@ class Part(_Model):
     request: RequestFields = {}  # of this part, over the scenario's
 
 
-def _each_once(values: tuple[int, ...]) -> tuple[int, ...]:
-    if not values or len(set(values)) < len(values):
-        raise ValueError(f"expected one number or more, each once, got {', '.join(map(str, values)) or 'none'}")
-    return values
-
-
-AtOnce = Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], AfterValidator(_each_once)]
-
-
-class Fixed(_Model):
-    """The fixed workload (report B): equal requests, so many at once, each with a short prompt and a long output."""
-
-    concurrency: AtOnce = (1, 4, 8)
-    prompt_tokens: Positive = 350  # about: the server's own count is what is reported
-    output_tokens: Positive = 512
-    rounds: Positive = 2  # of each concurrency; their median counts
-
-
-class Warmup(_Model):
-    """Requests before the begin marker, so that kernels compile in start-up time: every pair of these, once."""
-
-    concurrency: AtOnce = (1,)
-    prompt_tokens: Annotated[tuple[Positive, ...], AfterValidator(_each_once)] = (350,)
-    output_tokens: Positive = 8
+_OF_AGENTS: Final = (
+    *("parts", "agents", "stagger_s", "tasks", "chain", "tracks", "parallel_tool_calls"),
+    *("protocol", "known_paths", "command_chars"),
+)
 
 
 class Scenario(_Model):
@@ -154,8 +137,9 @@ class Scenario(_Model):
     schema_: Literal["agentload.scenario/1"] = Field(SCHEMA, alias="schema")
     name: Annotated[str, Field(pattern=PLAIN_NAME)] = "run"
     condition: Word = "default"
-    workload: Literal["agents", "fixed"] = "agents"
+    workload: Literal["agents", "fixed", "probe"] = "agents"
     fixed: Fixed | None = None  # of the fixed workload
+    probe: Probe | None = None  # of the synthetic probe
     warmup: Warmup | None = None  # default: none in a single run
     parts: tuple[Part, ...] = ()  # several segments under one start of the server; default: one
     agents: Annotated[int, Field(ge=1, le=1024)] = 3  # each has a checkout and a connection of its own
@@ -164,6 +148,9 @@ class Scenario(_Model):
     corpus: Text | None = None  # a pinned corpus' name; default: tiny for the embedded server, else standard
     corpus_path: Text | None = None  # the user's own git checkout
     tasks: tuple[Word, ...] = ()  # default: all of the corpus
+    chain: Annotated[int, Field(ge=1, le=100)] = 1  # so many tasks of each agent, one after the other
+    tracks: tuple[Track, ...] = ()  # or by name all that one agent has one after the other, for the agents in turn
+    parallel_tool_calls: bool = False  # several calls of one answer are run, at once
     protocol: Literal["native", "json"] = "native"
     server: Server = Server()
     limits: Limits | None = None
@@ -181,24 +168,32 @@ class Scenario(_Model):
         return self
 
     @model_validator(mode="after")
+    def _one_way_to_name_tasks(self) -> "Scenario":
+        if self.tracks and (self.tasks or self.chain > 1):
+            raise ValueError(f"tracks name each agent's tasks: leave {'tasks' if self.tasks else 'chain'} out")
+        if self.parallel_tool_calls and self.protocol != "native":
+            raise ValueError(f'parallel_tool_calls: expected protocol = "native", got {self.protocol!r}')
+        return self
+
+    @model_validator(mode="after")
     def _one_workload(self) -> "Scenario":
-        if self.workload == "agents" and self.fixed is not None:
-            raise ValueError('fixed is of another workload: give workload = "fixed" with it, or leave it out')
+        for name in ("fixed", "probe"):
+            if self.workload != name and getattr(self, name) is not None:
+                raise ValueError(f'{name} is of another workload: give workload = "{name}" with it, or leave it out')
         names = [part.segment for part in self.parts]
         if len(set(names)) < len(names):
             raise ValueError(f"expected parts with different segments, got {', '.join(names)}")
-        if self.workload == "fixed" and (wrong := self._of_agents()):
-            raise ValueError(f'{wrong[0]} is of the workload agents: leave it out, or leave workload = "fixed" out')
+        if self.workload != "agents" and (wrong := self._of_agents()):
+            raise ValueError(
+                f'{wrong[0]} is of the workload agents: leave it out, or leave workload = "{self.workload}" out'
+            )
         return self
 
     def _of_agents(self) -> list[str]:
         """What was given that only agents have."""
-        given = [
-            name
-            for name in ("parts", "agents", "stagger_s", "tasks", "protocol", "known_paths", "command_chars")
-            if getattr(self, name) != type(self).model_fields[name].default
-        ]
-        given += [name for name in ("corpus", "corpus_path") if getattr(self, name) is not None]
+        given = [name for name in _OF_AGENTS if getattr(self, name) != type(self).model_fields[name].default]
+        if self.workload == "fixed":  # the probe's prompts are made of a corpus too
+            given += [name for name in ("corpus", "corpus_path") if getattr(self, name) is not None]
         limits = self.limits or Limits()
         usual = (Limits(wall_s=limits.wall_s), FIXED_LIMITS.model_copy(update={"wall_s": limits.wall_s}))
         return given + [
@@ -210,6 +205,8 @@ class Scenario(_Model):
     @property
     def at_once(self) -> int:
         """Most requests that are open at one time."""
+        if self.workload == "probe":
+            return (self.probe or Probe()).at_once
         return self.agents if self.workload == "agents" else max((self.fixed or Fixed()).concurrency)
 
     @property
@@ -217,6 +214,8 @@ class Scenario(_Model):
         """A warm-up with what is to come first: one request alone, and so many together as there will be."""
         if self.workload == "agents":
             return Warmup(concurrency=tuple(sorted({1, self.agents})), prompt_tokens=(_PROMPT_TOKENS,))
+        if self.workload == "probe":
+            return (self.probe or Probe()).usual_warmup
         fixed = self.fixed or Fixed()
         return Warmup(concurrency=tuple(sorted({1, *fixed.concurrency})), prompt_tokens=(fixed.prompt_tokens,))
 
@@ -242,6 +241,8 @@ def resolve(scenario: Scenario) -> Scenario:
         return scenario.model_copy(update=changes | _fixed(scenario, standard))
     if scenario.corpus is None and scenario.corpus_path is None:
         changes["corpus"] = "tiny" if embedded else "standard"
+    if scenario.workload == "probe":
+        return scenario.model_copy(update=changes | _probe(scenario, standard))
     changes["limits"] = _limits(scenario.limits, standard)
     if scenario.known_paths is None:
         changes["known_paths"] = embedded
@@ -302,11 +303,44 @@ def _fixed(scenario: Scenario, standard: Limits) -> dict[str, Any]:
             f"fixed: expected a prompt and an output that fit the server's {context:,} tokens of context, got about "
             f"{fixed.prompt_tokens:,} and {fixed.output_tokens:,}"
         )
-    limits = scenario.limits
-    wall_s = limits.wall_s if limits is not None and "wall_s" in limits.model_fields_set else standard.wall_s
     # The twin's model ends when its answer does, as a real one; it knows ds4's word for going on.
     request = {"ignore_eos": True, **scenario.request} if twin else scenario.request
-    return {"fixed": fixed, "limits": FIXED_LIMITS.model_copy(update={"wall_s": wall_s}), "request": request}
+    return {"fixed": fixed, "limits": _wall_alone(scenario.limits, standard), "request": request}
+
+
+def _wall_alone(given: Limits | None, standard: Limits) -> Limits:
+    """Return the limits of a single request: its wall time."""
+    wall_s = given.wall_s if given is not None and "wall_s" in given.model_fields_set else standard.wall_s
+    return FIXED_LIMITS.model_copy(update={"wall_s": wall_s})
+
+
+def _probe(scenario: Scenario, standard: Limits) -> dict[str, Any]:
+    """Return what is filled in for the probe: a corpus gives its text, and its only limit is the wall time.
+
+    A prompt that is too long for the server's context is no error: it is capped when the run knows that, and said.
+
+    Raises:
+        UsageError: what comes before the prompt leaves no room for one, or a decoder's turn is too short.
+    """
+    probe, twin = scenario.probe or Probe(), scenario.server.kind == "twin"
+    if scenario.server.kind == "embedded" and probe.decode_tokens is None:
+        # A batch takes up to 2,048 tokens of the prompt and one of each decoder: 3 or 4 in 6,000, and 94 with -b 64.
+        probe = probe.model_copy(update={"decode_tokens": EMBEDDED_DECODE_TOKENS})
+    probe = probe.model_copy(update={"decode_tokens": probe.turn_tokens})
+    if probe.settle_tokens + (probe.nearly_finished or 0) >= probe.turn_tokens:
+        raise UsageError(
+            f"probe: expected settle_tokens and nearly_finished below one turn of a decoder (decode_tokens), "
+            f"{probe.turn_tokens} on this server, got {probe.settle_tokens} and {probe.nearly_finished or 0}"
+        )
+    context = twin_settings.options(scenario.server.set or {}).ctx if twin else standard.context_tokens
+    if scenario.server.kind in ("embedded", "twin") and probe.at_context + 2 * LEAST_PROMPT > context:
+        raise UsageError(
+            f"probe.at_context: expected room for a prompt behind it in the server's {context:,} tokens of context, "
+            f"got {probe.at_context:,}"
+        )
+    # ds4 goes on from a context only when the answer before comes back whole, with what it thought: it must not think.
+    request = {"ignore_eos": True, **({"thinking": {"type": "disabled"}} if twin else {}), **scenario.request}
+    return {"probe": probe, "limits": _wall_alone(scenario.limits, standard), "request": request}
 
 
 def _limits(given: Limits | None, standard: Limits) -> Limits:
@@ -369,6 +403,7 @@ def keys_of(path: Sequence[str]) -> list[str]:
         "server": Server,
         "limits": Limits,
         "fixed": Fixed,
+        "probe": Probe,
         "warmup": Warmup,
         "parts": Part,
     }

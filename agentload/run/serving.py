@@ -4,7 +4,7 @@ Three ways: the embedded server and a launched command are processes of ours, wh
 somebody else's, and its log, where one is named, is attached to. Each is a `Served` while the run lasts.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from agentload.artifacts.rundir import RunDir
 from agentload.core.ports import Clock, EventSink
 from agentload.core.records import Doubt
 from agentload.errors import EndpointError, InputError, ServerError, UsageError
-from agentload.run import launching, starting
+from agentload.run import launching, starting, tracing
 from agentload.run.address import check_base_url, check_key
 from agentload.run.logwatch import LogWatch
 from agentload.run.scenario import Server
@@ -29,6 +29,7 @@ from agentload.servers import embedded, facts
 from agentload.servers.attach import AttachedLog
 from agentload.servers.commandline import environment_without_keys, without_keys
 from agentload.servers.facts import Facts
+from agentload.servers.metrics_sampling import Address
 from agentload.servers.process import ServerProcess
 from agentload.servers.profiles import profile_for
 from agentload.servers.ready import SAY_EVERY_S, answers_plain_http, wait_ready
@@ -37,6 +38,7 @@ from agentload.servers.watchdog import Watchdog
 _END_WAIT_NS: Final = 10_000_000_000  # for open requests in the log, before the end marker (PROTOCOL 1.8)
 _END_POLL_NS: Final = 100_000_000
 _DYING_S: Final = 2.0
+_MOST_NAMED: Final = 20  # models in one message
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -166,6 +168,8 @@ def check(server: Server, env: Mapping[str, str]) -> None:
     check_key(env.get("OPENAI_API_KEY", ""))
     if server.launch is not None:
         launching.check(server, env)
+    if server.otlp:
+        tracing.check(server)
     if server.args and server.kind != "embedded":
         raise UsageError(
             f"--server-args are for the embedded server, which is not used here ({server.kind}): "
@@ -196,7 +200,9 @@ async def serve(server: Server, why: str, slots: int, session: Session) -> Async
         kv_dir = (
             stack.enter_context(starting.kv_folder(watchdog, session.say)) if launching.wants_kv_dir(server) else None
         )
-        command = await starting.command(server, slots, session.env, clock, session.say, kv_dir)
+        server = launching.exporting(server, run.exports)
+        spans_to = stack.enter_context(tracing.receiving(run.spans_path, clock)) if server.otlp else None
+        command = await starting.command(server, slots, session.env, clock, session.say, kv_dir, spans_to)
         base_url, keys = command.base_url, () if given_key is None else (given_key,)
         argv = without_keys(command.argv, keys)
         profile = profile_for(server.software, command.argv, command.log_format)
@@ -254,7 +260,7 @@ async def _attach(server: Server, why: str, given_key: str | None, clock: Clock)
     base_url, key = server.base_url.rstrip("/"), given_key or NO_KEY
     models = await _models(base_url, clock, key)
     if server.model is not None and server.model not in models:
-        raise UsageError(f"--model: expected one of {', '.join(models)}, got {server.model!r}")
+        raise UsageError(f"--model: expected one of {listed_models(models)}, got {server.model!r}")
     served = Served("endpoint", why, base_url, server.model or models[0], key, attached=attached)
     log_format = server.log_format
     if attached is not None:
@@ -263,6 +269,12 @@ async def _attach(server: Server, why: str, given_key: str | None, clock: Clock)
         served.watch = LogWatch(attached.path, log_format, attached.size_at_start)
     served.facts = await facts.of_endpoint(base_url, software=server.software, log_format=log_format, api_key=given_key)
     return served
+
+
+def listed_models(models: Sequence[str]) -> str:
+    """Name a server's models in a message; of thousands, as a gateway may list, the first ones."""
+    more = len(models) - _MOST_NAMED
+    return ", ".join(models[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 async def _models(base_url: str, clock: Clock, key: str) -> list[str]:
@@ -279,6 +291,13 @@ async def _models(base_url: str, clock: Clock, key: str) -> list[str]:
 
 
 # ---- while the agents work ------------------------------------------------------------------------------------------
+
+
+def metrics_address(served: Served) -> Address:
+    """Return where the counters of a server stand."""
+    https = urlsplit(served.base_url).scheme == "https"
+    key = None if served.api_key == NO_KEY else served.api_key
+    return Address(served.base_url, key, httpx2.create_ssl_context(trust_env=False) if https else None)
 
 
 def must_run(served: Served) -> None:

@@ -5,7 +5,8 @@ import shlex
 from agentload.artifacts.design import Value
 from agentload.errors import UsageError
 from agentload.run import twin_settings
-from agentload.run.scenario import Scenario, Server, Warmup
+from agentload.run.scenario import Scenario, Server
+from agentload.run.workloads import Warmup
 from agentload.servers import commandline, profiles
 from agentload.servers.profiles import Profile, ProofKind
 
@@ -67,7 +68,7 @@ def warmup(scenario: Scenario) -> Warmup | None:
     if scenario.server.kind == "embedded":
         return Warmup(concurrency=known.concurrency, prompt_tokens=known.prompt_tokens)
     usual = scenario.usual_warmup
-    if scenario.workload == "fixed":
+    if scenario.workload != "agents":
         return usual
     longer = [one for one in known.prompt_tokens if one > max(usual.prompt_tokens)]
     return usual.model_copy(update={"prompt_tokens": (*usual.prompt_tokens, *longer)})

@@ -30,6 +30,7 @@ def _raw_files(folder: Path) -> list[str]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         if Path(parent) == folder and "derived" in folders:
             folders.remove("derived")
+        files = [name for name in files if not (Path(parent) == folder and name == "report.html")]
         found += [(Path(parent) / name).relative_to(folder).as_posix() for name in files if not name.startswith(".")]
     return sorted(found)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agentload import folders
 from agentload.core.ports import Clock
-from agentload.run import download, launching
+from agentload.run import download, launching, tracing
 from agentload.run.scenario import Server
 from agentload.run.waiting import abandonable
 from agentload.servers import embedded, settings
@@ -37,6 +37,7 @@ async def command(
     clock: Clock,
     say: Callable[[str], None],
     kv_dir: Path | None = None,
+    spans_to: str | None = None,
 ) -> Command:
     """Return what is to be started for a server that is launched or embedded.
 
@@ -47,6 +48,7 @@ async def command(
         clock: of the downloads.
         say: takes a line for the person who waits.
         kv_dir: what stands for {kv_dir}.
+        spans_to: where a vLLM that is launched is to send its spans; None: nowhere.
 
     Raises:
         UsageError, ServerError, FetchError: the port is taken, the extra is not installed, the model cannot be had.
@@ -55,6 +57,9 @@ async def command(
     if server.kind != "embedded":
         argv, base_url = launching.command(server, kv_dir)
         given = launching.environment(server, base_url, kv_dir)
+        if spans_to is not None:
+            argv += tracing.words(spans_to)
+            given = tracing.variables(env | given) | given
         env |= given
         asking = {name: env[name] for name in settings.VARIABLES if name in env} | given
         return Command(argv, base_url, env, asking, server.log_format)

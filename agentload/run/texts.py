@@ -5,11 +5,13 @@ name: before it stands nothing but what the server's own template puts there. A 
 of 350 asked for, the embedded model's tokenizer made 360 to 366. What is reported is the server's own count.
 """
 
+from hashlib import blake2b
 from typing import Any, Final
 
 from agentload.twin.lengths import Draws
 from agentload.twin.vocabulary import text_of
 
+_SEED_BYTES: Final = 4  # servers take seeds of 32 bits
 _FIRST_TOKENS: Final = 8
 _ASK: Final = (
     "The notes above are in no order. Write a long handbook about them, one chapter for each note, with a worked "
@@ -22,6 +24,11 @@ _FRAME_TOKENS: Final = 12  # of a chat template around two messages
 def first_line(*name: str | int) -> str:
     """Return a line that other names do not share: 256 to the power of seven or more are equally likely."""
     return text_of(_FIRST_TOKENS, Draws("first line", *name))
+
+
+def seed(*name: str | int) -> int:
+    """Return the seed of the request of that name."""
+    return int.from_bytes(blake2b(repr(name).encode(), digest_size=_SEED_BYTES).digest(), "big") >> 1
 
 
 def prompt(tokens: int, *name: str | int) -> tuple[dict[str, Any], ...]:

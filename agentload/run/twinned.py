@@ -14,6 +14,7 @@ from typing import Final
 
 import anyio
 
+from agentload.agents.together import Job
 from agentload.analysis.truth import TRUTH
 from agentload.artifacts import rundir
 from agentload.artifacts.jsonlines import dumps
@@ -199,6 +200,10 @@ class TwinWorld:
     def tools(self, agent: str, tools: list[Tool]) -> list[Tool]:
         """See `World`: they really run, and take a time that is drawn."""
         return timed_tools.timed(tools, self._clock, self._scenario.seed, agent)
+
+    async def together(self, jobs: Sequence[Job]) -> None:
+        """See `World`: they really run one after the other, and take their virtual times beside each other."""
+        await self._clock.together(jobs)
 
 
 @asynccontextmanager

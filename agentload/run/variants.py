@@ -46,9 +46,9 @@ def factor(experiment: Experiment) -> str:
 def kind(experiment: Experiment) -> Kind:
     """Return "request" where variants differ in request parameters alone, which alternate inside one start.
 
-    With the fixed workload, whose segments are its concurrencies, each step is a start of its own all the same.
+    With the fixed workload and the probe, which have segments of their own, each step is a start all the same.
     """
-    if experiment.workload == "fixed":
+    if experiment.workload != "agents":
         return "restart"
     if experiment.vary:
         return "request" if factor(experiment).startswith(ways.REQUEST) else "restart"

@@ -13,8 +13,9 @@ import anyio
 from agentload.core.ports import Transport
 from agentload.core.records import ChatCall, Completion, Doubt
 from agentload.run import texts
-from agentload.run.scenario import Scenario, Warmup
+from agentload.run.scenario import Scenario
 from agentload.run.serving import Session
+from agentload.run.workloads import Warmup
 from agentload.run.world import World
 
 NAME: Final = "warmup"  # the first part of its requests' names

@@ -1,31 +1,43 @@
 """How do agents, or requests, work between the begin and the end marker, and how does one segment follow another?"""
 
 import gc
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
 import anyio
+from anyio import to_thread
 
 from agentload.agents.chat import BROKEN, CONNECTION_FAILED
-from agentload.agents.outcome import End, Outcome
+from agentload.agents.outcome import Doing, End, Outcome
 from agentload.artifacts import schemas
 from agentload.artifacts.jsonlines import JsonLinesWriter
 from agentload.core import markers
+from agentload.core.board import Board
 from agentload.core.records import Doubt
-from agentload.errors import AgentloadError
+from agentload.errors import AgentloadError, InputError
 from agentload.run import parts, progress
 from agentload.run.interrupt import Interruption
 from agentload.run.parts import Stretch
 from agentload.run.record import Record
 from agentload.run.scenario import Scenario
-from agentload.run.serving import Served, Session, must_run, time_to_die, wait_for_open_requests, while_it_runs
+from agentload.run.serving import (
+    Served,
+    Session,
+    metrics_address,
+    must_run,
+    time_to_die,
+    wait_for_open_requests,
+    while_it_runs,
+)
+from agentload.run.so_far import SoFar, Watched
 from agentload.run.squad import Member, Prepare, Squad
 from agentload.run.waiting import said_if_slow
 from agentload.run.warmup import warm_up
 from agentload.run.world import Line, World
-from agentload.servers.sampler import sampled
+from agentload.servers.metrics_sampling import MetricsSampler
+from agentload.servers.sampler import on_this_host, sampled
 
 
 class Work:
@@ -40,8 +52,12 @@ class Work:
         prepare: Prepare,
         interruption: Interruption,
         progress_s: float,
+        show: Callable[[Board], None] | None = None,
     ) -> None:
-        """`scenario` is resolved; `prepare` makes ready those that work in a segment."""
+        """`scenario` is resolved; `prepare` makes ready those that work in a segment.
+
+        Every `progress_s` it is shown how it stands: to `show`, else a line is said.
+        """
         self._world = world
         self._session = session
         self._scenario = scenario
@@ -49,9 +65,12 @@ class Work:
         self._prepare = prepare
         self._interruption = interruption
         self._progress_s = progress_s * world.progress_slower
+        self._show = show
+        self._so_far = SoFar()
         self._left_out: tuple[Stretch, ...] = ()
         self._files = ExitStack()
         self._markers = self._files.enter_context(JsonLinesWriter(session.run.markers_path, schemas.MARKERS))
+        self._counters: MetricsSampler | None = None
         self.squads: list[Squad] = []  # of the segments so far
 
     def close(self) -> None:
@@ -73,12 +92,17 @@ class Work:
     async def do(self, served: Served, line: Line) -> None:
         """Measure one segment after the other; the first begins when the server is warm."""
         stretches = parts.plan(self._scenario)
+        line = Watched(line, self._session.clock, self._so_far)
         for number, stretch in enumerate(stretches):
             squad = await self._prepare(stretch, line)
             self.squads.append(squad)
             with squad.files:
                 if number == 0 and self._scenario.warmup is not None:
                     await self._warm_up(served, line)
+                if squad.before is not None:
+                    async with while_it_runs(served):
+                        await squad.before(served)
+                    await self._wait_for_open_requests(served)
                 if len(stretches) > 1:
                     where = f"segment {number + 1} of {len(stretches)}"
                     self._session.say(f"{where}: {stretch.segment}, condition {stretch.condition}")
@@ -102,26 +126,32 @@ class Work:
                 await time_to_die(served)
         await self._wait_for_open_requests(served)
 
-    async def _measure(self, squad: Squad, served: Served, line: Line) -> None:
+    async def _measure(self, squad: Squad, served: Served, line: Watched) -> None:
         """Let all work between the two markers."""
         scenario, session, stretch = self._scenario, self._session, squad.stretch
         for said in squad.plan:
             session.say(said)
+        counters = self._counters_of(served)
+        if counters is not None:
+            await counters.begin(stretch.segment)
         # A full collection of what start-up allocated took 25-40 ms, which every stream's stamps would wait for.
         gc.collect()
         gc.freeze()
         begin_ns = self._mark(markers.BEGIN, stretch)
         pid = served.process.pid if served.process is not None else None
+        here = served.kind == "endpoint" and served.simulated is None and on_this_host(served.base_url)
         for one in squad.members:
             one.planned_ns = begin_ns + one.start_ns
-        look = partial(self._look, squad.members, line)
+        look = partial(self._look, squad, served, line, begin_ns)
         try:
             async with (
-                sampled(pid, session.clock, session.events, scenario.sample_s),
+                sampled(pid, session.clock, session.events, scenario.sample_s, here=here),
                 while_it_runs(served),
                 anyio.create_task_group() as reporting,
             ):
-                reporting.start_soon(progress.report, session.clock, session.say, look, begin_ns, self._progress_s)
+                reporting.start_soon(progress.report, session.clock, self._shown, look, begin_ns, self._progress_s)
+                if counters is not None:
+                    reporting.start_soon(counters.until_cancelled, stretch.segment, scenario.sample_s)
                 async with anyio.create_task_group() as group:
                     for index, one in enumerate(squad.members):
                         group.start_soon(self._one, index, one, squad, served)
@@ -132,13 +162,39 @@ class Work:
             try:
                 with anyio.CancelScope(shield=True):
                     await self._wait_for_open_requests(served)
+                    await self._count_up(served, stretch)
             finally:
                 self._mark(markers.END, stretch)
                 gc.unfreeze()
 
-    def _look(self, members: Sequence[Member], line: Line) -> list[progress.Look]:
-        now_ns = self._session.clock.now_ns()
-        return [one.look(now_ns, line) for one in members]
+    def _shown(self, board: Board) -> None:
+        if self._show is not None:
+            self._show(board)
+        else:
+            self._session.say(progress.line(board.elapsed_s, board.agents, board.segment))
+
+    async def _look(self, squad: Squad, served: Served, line: Watched, begin_ns: int) -> Board:
+        """How it stands now. The server's log is read on only for somebody who looks on."""
+        prefilling = None
+        if self._show is not None and served.watch is not None and served.simulated is None:
+            with suppress(InputError):  # the log was rotated away: who waits for its open requests says so
+                prefilling = line.prefilling(await to_thread.run_sync(served.watch.open_requests))
+        now_ns, so_far, limits = self._session.clock.now_ns(), self._so_far, self._scenario.limits
+        left_s = None
+        if limits is not None and self._scenario.workload == "agents":
+            starts = [one.started_ns or one.planned_ns for one in squad.members if one.worker.doing is not Doing.DONE]
+            left_s = max((max(starts, default=now_ns) - now_ns) / 1e9 + limits.wall_s, 0.0) if starts else None
+        return Board(
+            (now_ns - begin_ns) / 1e9,
+            [one.look(now_ns, line, prefilling) for one in squad.members],
+            left_s,
+            so_far.answered,
+            so_far.failed,
+            so_far.new_prefill_tokens,
+            so_far.decode_tok_s,
+            so_far.overlap,
+            squad.stretch.segment if squad.stretch.prefix else "",
+        )
 
     async def _one(self, index: int, one: Member, squad: Squad, served: Served) -> None:
         async with self._world.turn(index, len(squad.members)):
@@ -197,6 +253,26 @@ class Work:
             record.segments[-1]["end"] = at_ns
         session.events.emit("marker_written", at_ns, action=action, segment=stretch.segment, where=where)
         return at_ns
+
+    def _counters_of(self, served: Served) -> MetricsSampler | None:
+        """Return what looks at the server's /metrics; None of a simulated one."""
+        if self._counters is None and served.simulated is None:
+            at, software = metrics_address(served), None if served.facts is None else served.facts.software
+            self._counters = MetricsSampler(at, self._session.clock, self._session.events, software)
+        return self._counters
+
+    async def _count_up(self, served: Served, stretch: Stretch) -> None:
+        """Look at the counters once more, unless the server is gone or there is no time."""
+        counters = self._counters
+        if counters is None:
+            return
+        gone = served.process is not None and served.process.exit_code() is not None
+        if not gone and not self._interruption.hurried:
+            with anyio.CancelScope() as hurry:
+                self._interruption.on_hurry(hurry.cancel)
+                await counters.end(stretch.segment)
+        for doubt in counters.doubts():
+            self._record.doubt(doubt)
 
     async def _wait_for_open_requests(self, served: Served) -> None:
         session = self._session

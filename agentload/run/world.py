@@ -3,7 +3,7 @@
 The runner and the agents are the same in both; what is not is asked of a `World`.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from agentload.agents.chat import OpenAITransport
+from agentload.agents.together import Job, at_once
 from agentload.artifacts import rundir
 from agentload.artifacts.rundir import RunDir
 from agentload.clock import SystemClock
@@ -25,6 +26,10 @@ class Line(Transport, Protocol):
 
     def decodes(self, request: str) -> bool:
         """Whether the answer to `request` is coming in; False when it is not open."""
+        ...
+
+    def tokens(self, request: str) -> int:
+        """How many tokens of the answer to `request` have come, as far as can be seen; 0 when it is not open."""
         ...
 
 
@@ -67,6 +72,10 @@ class World(Protocol):
         """Return the tools as the agent is to have them."""
         ...
 
+    async def together(self, jobs: Sequence[Job]) -> None:
+        """Run jobs of one agent at once, and return when all have ended."""
+        ...
+
 
 class RealWorld:
     """This machine's clock, and a server that answers over HTTP."""
@@ -101,6 +110,10 @@ class RealWorld:
     def tools(self, agent: str, tools: list[Tool]) -> list[Tool]:  # noqa: ARG002 - the protocol
         """See `World`: as they are."""
         return tools
+
+    async def together(self, jobs: Sequence[Job]) -> None:
+        """See `World`."""
+        await at_once(jobs)
 
 
 def stamp(at_ns: int) -> str:

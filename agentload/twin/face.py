@@ -51,7 +51,8 @@ class Ask:
     tools: Sequence[Mapping[str, Any]] = ()
     tool_choice: str | None = None
     max_tokens: int | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict)  # further ones: thinking, ignore_eos; others mean nothing
+    # Further ones: thinking, ignore_eos, parallel_tool_calls; others mean nothing.
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -71,9 +72,9 @@ class Reply:
     rejected: Rejected | None = None
 
     @property
-    def tool_call(self) -> ToolCall | None:
-        """The call, once it is whole and the answer has ended with it."""
-        return self.said.tool_call if self.finished is not None and self.finished.finish == "tool_calls" else None
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls, once they are whole and the answer has ended with them."""
+        return self.said.tool_calls if self.finished is not None and self.finished.finish == "tool_calls" else ()
 
     def sent(self) -> list[tuple[int, str, str]]:
         """Return (time, kind, text) of each piece sent so far: of a call that was cut off, nothing."""
@@ -128,8 +129,9 @@ class Face:
             tool_choice=ask.tool_choice,
             thinking=prompt.thinking,
             ignore_eos=ask.max_tokens is not None and ask.fields.get("ignore_eos") is True,
-        ).named(f"call_{_id('call', *self._name, ask.request)}")
-        calls = () if said.tool_call is None else ((said.tool_call.id, said.tool_call.name),)
+            parallel=ask.fields.get("parallel_tool_calls") is True,
+        ).named(lambda place: f"call_{_id('call', *self._name, ask.request + (f' {place}' if place else ''))}")
+        calls = tuple((call.id, call.name) for call in said.tool_calls)
         reply = Reply(ask.request, answer_id(*self._name, ask.request), said, tuple(_parts(said)), tell)
         job = Job(
             ask.request,
@@ -188,8 +190,8 @@ class Face:
                 reply.rejected = event
             else:
                 reply.finished = event
-                if (call := reply.tool_call) is not None:
-                    self._renderer.remember(call.id, reply.said.call_ids)
+                for call, ids in zip(reply.tool_calls, reply.said.call_ids, strict=False):
+                    self._renderer.remember(call.id, ids)
         reply.tell(reply, event)
 
 

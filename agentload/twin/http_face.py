@@ -234,8 +234,8 @@ class HttpFace:
         assert self._face is not None
         answer = Answer(exchange, asked, self.options.ctx, self._clock, self._late)
         reply, job = self._face.prepare(asked.ask(name, seed), partial(self._tell, exchange, answer))
-        if reply.said.tool_call is not None:
-            self._conversations.gave(reply.said.tool_call.id, seed)
+        for call in reply.said.tool_calls:
+            self._conversations.gave(call.id, seed)
         return reply, job
 
     def _made_elsewhere(self, exchange: Exchange, making: "Future[_Made]") -> None:

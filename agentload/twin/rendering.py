@@ -207,17 +207,23 @@ class Renderer:
         return _said(reasoning, _text(message), tuple(calls), sampled)
 
 
-def call_ids(name: str, arguments: str) -> tuple[int, ...]:
-    """Return the tokens of one call, its marks included."""
+def call_ids(name: str, arguments: str, *, first: bool = True, last: bool = True) -> tuple[int, ...]:
+    """Return the tokens of one call with its marks: the first of an answer opens the calls, the last closes them."""
     return (
-        Mark.CALLS,
+        *((Mark.CALLS,) if first else ()),
         Mark.INVOKE,
         *encode(name),
         Mark.ARGUMENTS,
         *encode(arguments),
         Mark.INVOKE_END,
-        Mark.CALLS_END,
+        *((Mark.CALLS_END,) if last else ()),
     )
+
+
+def ids_of_calls(calls: Sequence[tuple[str, str]]) -> list[tuple[int, ...]]:
+    """Return the tokens of each call (name and arguments) of one answer."""
+    last = len(calls) - 1
+    return [call_ids(*one, first=place == 0, last=place == last) for place, one in enumerate(calls)]
 
 
 def live_after(served: Continuation, sampled: Sequence[int], *, hidden: bool = False) -> Live:
@@ -288,7 +294,7 @@ def _result(text: str, *, first: bool) -> Block:
 def _said(reasoning: str | None, text: str, calls: tuple[str, ...], sampled: tuple[int, ...]) -> Block:
     """The tokens of an answer; `calls` are name and arguments in turn; no reasoning (None): no mark of its end."""
     thought = () if reasoning is None else (*encode(reasoning), Mark.THINK_END)
-    again = chain.from_iterable(call_ids(*pair) for pair in zip(calls[::2], calls[1::2], strict=True))
+    again = chain.from_iterable(ids_of_calls(list(zip(calls[::2], calls[1::2], strict=True))))
     return Block((*thought, *encode(text), *sampled, *again))
 
 

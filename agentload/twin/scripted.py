@@ -3,24 +3,26 @@
 `answer` is a pure function of the conversation, the seed and the settings: no clock, no state, the same in each
 process. It thinks, makes one call that really runs (a listing first, then reads of files, ranges around a hit, searches
 for names) and names only files that the conversation has shown; when the task's drawn number of calls is used up, or
-it is told to stop, it answers with paths and lines it saw. How much it reads and writes is `lengths`; what it says
-between the names means nothing.
+it is told to stop, it answers with paths and lines it saw. A long message of the user's after that is another task, for
+which a number of calls is drawn again. Asked for parallel calls it makes up to four in an answer. How much it reads and
+writes is `lengths`; what it says between the names means nothing.
 
 The seed is the run's (or the agent's), the same for each request of a conversation: the number of calls is drawn from
 it once. A client's per-request seed will not do.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, Final
 
 from agentload.core.records import ToolCall
-from agentload.twin.calls import next_call
-from agentload.twin.conversation import Seen, see, text_of_message
-from agentload.twin.lengths import DEFAULT, Draws, Lengths, Settings
-from agentload.twin.rendering import Mark, call_ids
+from agentload.twin.calls import Made, next_call
+from agentload.twin.conversation import Call, Seen, see, text_of_message
+from agentload.twin.lengths import AT_ONCE, DEFAULT, Draws, Lengths, Settings
+from agentload.twin.rendering import Mark, ids_of_calls
 from agentload.twin.vocabulary import FIRST_PIECE_ID, count, encode, text_of, text_of_id
 
 # How a loop asks for the final answer; any wording that has both.
@@ -40,22 +42,28 @@ class ScriptedAnswer:
 
     reasoning: str
     content: str
-    tool_call: ToolCall | None
+    tool_calls: tuple[ToolCall, ...]
     finish: str  # stop | length | tool_calls
     reasoning_tokens: int
     content_tokens: int
-    call_tokens: int  # of the call, its marks included; also of one that was cut, which no client sees
+    call_tokens: int  # of the calls, their marks included; also of those that were cut, which no client sees
     ids: tuple[int, ...]  # all of it, in order: what stays in the slot
-    call_ids: tuple[int, ...] = ()  # of the whole call, as a server remembers it
+    call_ids: tuple[tuple[int, ...], ...] = ()  # of each whole call, as a server remembers it
+
+    @property
+    def tool_call(self) -> ToolCall | None:
+        """The first call."""
+        return self.tool_calls[0] if self.tool_calls else None
 
     @property
     def output_tokens(self) -> int:
         """All tokens emitted: the three counts, and one for the end of thinking where there was thinking to end."""
         return len(self.ids)
 
-    def named(self, call_id: str) -> "ScriptedAnswer":
-        """Return it with the id that a server gives its call; without a call, itself."""
-        return self if self.tool_call is None else replace(self, tool_call=replace(self.tool_call, id=call_id))
+    def named(self, name: Callable[[int], str]) -> "ScriptedAnswer":
+        """Return it with the ids that a server gives its calls, by their places; without a call, itself."""
+        named = tuple(replace(call, id=name(place)) for place, call in enumerate(self.tool_calls))
+        return replace(self, tool_calls=named) if named else self
 
 
 def answer(
@@ -68,6 +76,7 @@ def answer(
     tool_choice: str | None = None,
     thinking: bool = True,
     ignore_eos: bool = False,
+    parallel: bool = False,
 ) -> ScriptedAnswer:
     """Return the model's answer to `conversation` (OpenAI chat messages, as sent).
 
@@ -79,6 +88,7 @@ def answer(
         tool_choice: "none" asks for the final answer.
         thinking: the prompt ends inside <think>, so that the first thing to emit is reasoning, or its end.
         ignore_eos: go on with text up to `max_tokens`, as a load generator asks.
+        parallel: several calls may be made in one answer.
     """
     lengths = settings.lengths
     task, calls_made = _task(conversation, lengths.new_task_chars)
@@ -87,23 +97,42 @@ def answer(
     names = {str((tool.get("function") or tool).get("name")) for tool in tools} & {"read", "bash"}
     fill_up = ignore_eos and max_tokens is not None
     planned = _planned(seed, task, lengths)
-    call: tuple[str, dict[str, Any]] | None = None
+    calls: list[tuple[str, str]] = []
     seen = see(conversation)
     if names and tool_choice != "none" and not fill_up and not _told_to_stop(conversation) and calls_made < planned:
-        call = next_call(seen, names, planned, settings, Draws("call", *now))
+        most = planned - calls_made
+        wanted = min(most, 1 + Draws("at once", *now).index(list(AT_ONCE))) if parallel and seen.listed else 1
+        calls = _calls(seen, names, planned, settings, now, wanted)
     words = Draws("words", *now)
     thought = ""
     if thinking and words.chance(lengths.thinking_share):
         thought = text_of(lengths.thinking_tokens.at(words.unit()), words)
-    if call is None:
+    if not calls:
         wanted = lengths.final_tokens.at(words.unit())
         if fill_up and max_tokens is not None:
             wanted = max(0, max_tokens - count(thought) - thinking)
-        return _finish(thought, _final(seen, wanted, words), None, max_tokens, thinking=thinking)
-    arguments = json.dumps(call[1], ensure_ascii=False, separators=(",", ":"))
-    said = lengths.turn_tokens.at(words.unit()) - len(call_ids(call[0], arguments))
-    made = ToolCall(f"call_{_digest(now)}", call[0], arguments)
+        return _finish(thought, _final(seen, wanted, words), (), max_tokens, thinking=thinking)
+    said = lengths.turn_tokens.at(words.unit()) - sum(map(len, ids_of_calls(calls)))
+    made = tuple(ToolCall(f"call_{_digest((*now, place) if place else now)}", *one) for place, one in enumerate(calls))
     return _finish(thought, text_of(said, words), made, max_tokens, thinking=thinking)
+
+
+def _calls(
+    seen: Seen, names: set[str], planned: int, settings: Settings, now: tuple[Any, ...], wanted: int
+) -> list[tuple[str, str]]:
+    """Return up to `wanted` calls, as names and arguments: each knows of those before it, none of their results."""
+    made: list[tuple[str, str]] = []
+    for place in range(wanted):
+        draws = Draws("call", *now, place) if place else Draws("call", *now)
+        call: Made | None = next_call(seen, names, planned, settings, draws)
+        if call is None:
+            break
+        arguments = json.dumps(call[1], ensure_ascii=False, separators=(",", ":"))
+        if (call[0], arguments) in made:
+            break
+        made.append((call[0], arguments))
+        seen.calls.append(Call(*made[-1], None))
+    return made
 
 
 def deltas(said: ScriptedAnswer) -> list[tuple[str, str]]:
@@ -120,30 +149,31 @@ def _deltas(said: ScriptedAnswer) -> Iterator[tuple[str, str]]:
         if token < FIRST_PIECE_ID:
             yield "mark", ""
             kind = _AFTER.get(token, kind)
-        elif kind in ("name", "arguments") and said.tool_call is None:
+        elif kind in ("name", "arguments") and not said.tool_calls:
             yield "mark", ""
         else:
             yield kind, text_of_id(token)
 
 
 def _finish(
-    thought: str, content: str, call: ToolCall | None, max_tokens: int | None, *, thinking: bool
+    thought: str, content: str, calls: tuple[ToolCall, ...], max_tokens: int | None, *, thinking: bool
 ) -> ScriptedAnswer:
     """Put the parts together, and cut them where the limit is."""
     reasoning, text = encode(thought), encode(content)
-    called = () if call is None else call_ids(call.name, call.arguments)
+    by_call = tuple(ids_of_calls([(call.name, call.arguments) for call in calls]))
+    called = tuple(chain.from_iterable(by_call))
     before = (*reasoning, Mark.THINK_END) if thinking else ()
     whole = (*before, *text, *called)
     if max_tokens is None or len(whole) <= max_tokens:
-        finish = "stop" if call is None else "tool_calls"
-        return ScriptedAnswer(thought, content, call, finish, len(reasoning), len(text), len(called), whole, called)
+        finish = "tool_calls" if calls else "stop"
+        return ScriptedAnswer(thought, content, calls, finish, len(reasoning), len(text), len(called), whole, by_call)
     ids = whole[:max_tokens]
     of_reasoning = min(len(reasoning), len(ids))
     of_text = min(len(text), max(0, len(ids) - len(before)))
     return ScriptedAnswer(
         "".join(map(text_of_id, reasoning[:of_reasoning])),
         "".join(map(text_of_id, text[:of_text])),
-        None,
+        (),
         "length",
         of_reasoning,
         of_text,
@@ -166,7 +196,7 @@ def _task(conversation: Sequence[Mapping[str, Any]], new_task_chars: int) -> tup
                 kind = "task" if number == 0 or len(text) >= new_task_chars else "further"
                 task, calls, number = f"{kind} {number} {text}", 0, number + 1
         elif role == "assistant":
-            calls += bool(message.get("tool_calls"))
+            calls += len(message.get("tool_calls") or ())
     return task, calls
 
 

@@ -5,9 +5,10 @@ the same errors. Between the two lies a way of 50 us each direction, as over a l
 thing at the very instant at which it happened, and the log's line of an answer's end is whole when the client has it.
 """
 
+from bisect import bisect_right
 from typing import Final
 
-from agentload.core.records import CUT_OFF, ChatCall, Completion, Usage
+from agentload.core.records import CUT_OFF, TEXTLESS, ChatCall, Completion, Usage
 from agentload.twin.events import Event, Finished, Rejected
 from agentload.twin.face import Ask, Face, Reply, refusal, usage
 from agentload.twin.lengths import Draws
@@ -58,6 +59,11 @@ class TwinTransport:
         reply = self._open.get(request)
         return reply is not None and reply.role_ns is not None
 
+    def tokens(self, request: str) -> int:
+        """How many tokens of the answer to `request` have come; 0 when it is not open."""
+        reply, last_ns = self._open.get(request), self._clock.now_ns() - WAY_NS
+        return 0 if reply is None else bisect_right(reply.token_ns, last_ns)
+
     def _completion(self, call: ChatCall, reply: Reply, sent_ns: int, *, came: bool) -> Completion:
         done_ns = self._clock.now_ns()
         if came and reply.rejected is not None:
@@ -68,9 +74,10 @@ class TwinTransport:
         token_ns = tuple(at_ns + WAY_NS for at_ns, _, _ in pieces)
         headers_ns, role_ns = _come(reply.headers_ns, last_ns), _come(reply.role_ns, last_ns)
         finished = reply.finished if came else None
-        tool_call = reply.tool_call if came else None
         whole = finished is not None and finished.error is None
         raw = usage(finished) if finished is not None and whole else None
+        textless = not token_ns and raw is not None and finished is not None and finished.decoded_tokens == 1
+        first_ns = done_ns if textless else token_ns[0] if token_ns else None
         error = None if finished is None or whole else f"server error: {finished.error}"
         if finished is None:
             error = f"{CUT_OFF}: its time was over after {len(pieces)} tokens of the answer"
@@ -80,12 +87,12 @@ class TwinTransport:
             turn=call.turn,
             t_sent=sent_ns,
             t_first_byte=headers_ns,
-            t_first_token=token_ns[0] if token_ns else None,
+            t_first_token=first_ns,
             t_done=done_ns,
             status=None if headers_ns is None else 200,
             content="".join(text for _, kind, text in pieces if kind == "content"),
             reasoning="".join(text for _, kind, text in pieces if kind == "reasoning"),
-            tool_calls=() if tool_call is None else (tool_call,),
+            tool_calls=reply.tool_calls if came else (),
             finish=None if finished is None else finished.finish,
             usage=None if finished is None or raw is None else _counts(finished),
             server_id=None if role_ns is None else reply.id,
@@ -94,7 +101,8 @@ class TwinTransport:
             chunk_ns=(*(() if role_ns is None else (role_ns,)), *token_ns, *((done_ns, done_ns) if raw else ())),
             error=error,
             raw_usage=raw,
-            token_ns=token_ns,
+            token_ns=(done_ns,) if textless else token_ns,
+            notes=(TEXTLESS,) if textless else (),
             comments=sum(at_ns <= last_ns for at_ns in reply.keepalive_ns),
         )
 

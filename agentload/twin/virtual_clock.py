@@ -6,13 +6,16 @@ time, or what the source (the simulated server) has to do next, which goes first
 woken, alone, and works until it waits again; of several that are due, the one with the lowest number. So the order of
 all that happens follows from the times, and neither from this machine's speed nor from how its tasks are scheduled.
 
+A member may let several jobs of its own run at once (the calls of one answer): each is a member beside it then, woken
+after it and in the order of the jobs, and it waits for them to end.
+
 There are two other kinds of sleepers. An alarm sleeps in a task that a member started (a deadline beside a tool): it is
 woken in its turn, but time does not wait for it. A bystander (a line of progress now and then) is woken when its time
 has passed, and must change nothing.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -50,8 +53,8 @@ class _Wait:
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    number: int
-    task: asyncio.Task[Any]
+    number: tuple[int, ...]  # of a member's job its own number and the job's place
+    task: asyncio.Task[Any] | None  # None: it is about to begin
     wait: _Wait | None = None  # None: it works
     alarms: list[_Wait] = field(default_factory=list)
 
@@ -96,7 +99,7 @@ class VirtualClock:
 
     def __init__(self, start_ns: int) -> None:
         self._start_ns = self._now = start_ns
-        self._members: dict[int, _Member] = {}
+        self._members: dict[tuple[int, ...], _Member] = {}
         self._joined = self._expected = 0
         self._bystanders: list[_Wait] = []
         self._changed = asyncio.Event()  # somebody began to wait, or left
@@ -157,19 +160,64 @@ class VirtualClock:
         """
         task = asyncio.current_task()
         assert task is not None
-        if number in self._members:
+        if (number,) in self._members:
             raise ValueError(f"expected a number that no member has, {number} is taken")
         if not self._members:
             self._joined, self._expected = 0, of
-        self._members[number] = _Member(number, task)
+        self._members[number,] = _Member((number,), task)
         self._joined += 1
-        token = _MEMBER.set(self._members[number])
+        token = _MEMBER.set(self._members[number,])
         try:
             await self.sleep_until(self._now)
             yield
         finally:
             _MEMBER.reset(token)
-            del self._members[number]
+            del self._members[number,]
+            self._changed.set()
+
+    async def together(self, jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+        """Let a member's jobs run at once, as members beside it, and wait until all have ended.
+
+        Raises:
+            ValueError: this is no member's task.
+        """
+        member, gate = _MEMBER.get(), self.gate()
+        if member is None or member.task is not asyncio.current_task():
+            raise ValueError("expected the task of a member: only members have jobs")
+        if not jobs:
+            return
+        beside = [_Member((*member.number, place), None) for place in range(len(jobs))]
+        self._members.update((one.number, one) for one in beside)  # from now on time stands until each has begun
+        left = len(jobs)
+
+        async def run(one: _Member, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+            nonlocal left
+            one.task = asyncio.current_task()
+            token = _MEMBER.set(one)
+            try:
+                await self.sleep_until(self._now)
+                await job()
+            finally:
+                _MEMBER.reset(token)
+            # One that failed stays, at work, until all have gone: time stands meanwhile.
+            del self._members[one.number]
+            left -= 1
+            if left == 0:
+                gate.open(self._now)
+            self._changed.set()
+
+        try:
+            async with anyio.create_task_group() as group:
+                for one, job in zip(beside, jobs, strict=True):
+                    group.start_soon(run, one, job)
+                await self.wait_at(gate, None)
+        except BaseExceptionGroup as errors:
+            if len(errors.exceptions) > 1:
+                raise
+            raise errors.exceptions[0] from None
+        finally:
+            for one in beside:
+                self._members.pop(one.number, None)
             self._changed.set()
 
     def _wait(self, due_ns: int | None) -> _Wait:
@@ -251,7 +299,7 @@ class VirtualClock:
 
     def _first(self) -> tuple[int, _Wait] | None:
         """Return who is due first, and when; at the same time an alarm goes before its member: a deadline is one."""
-        found: list[tuple[int, int, int, _Wait]] = []
+        found: list[tuple[int, tuple[int, ...], int, _Wait]] = []
         for member in self._members.values():
             found += [
                 (one.due_ns, member.number, 0, one)

@@ -11,19 +11,19 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from agentload.core.records import ToolCall
 from agentload.errors import InputError
 from agentload.twin.events import Finished
 from agentload.twin.face import Ask, Reply, usage
 from agentload.twin.lengths import Draws
 from agentload.twin.options import Options
-from agentload.twin.scripted import ScriptedAnswer
 
 MODEL: Final = "deepseek-v4-flash"
 NAMES: Final = (MODEL, "deepseek-chat", "deepseek-reasoner")  # names that a request may use; any other is taken too
 _MOST_TOKENS: Final = 393_216  # -n/--tokens
 _CREATED: Final = 1_767_225_600
 _NO_THINKING_MODEL: Final = "deepseek-chat"
-_FIELDS: Final = ("thinking", "think", "reasoning_effort", "ignore_eos")
+_FIELDS: Final = ("thinking", "think", "reasoning_effort", "ignore_eos", "parallel_tool_calls")
 _INVALID: Final = "invalid_request_error"
 _SEEDS: Final = 1 << 53
 _HELD: Final = 7  # characters of reasoning: one less than </think> has
@@ -70,6 +70,7 @@ class _Body(_Lenient):
     think: bool | None = None
     reasoning_effort: str | None = None
     ignore_eos: bool | None = None
+    parallel_tool_calls: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Asked:
     max_tokens: int | None = None
     stream: bool = False
     include_usage: bool = False
-    fields: Mapping[str, Any] = field(default_factory=dict)  # thinking and ignore_eos, as they came
+    fields: Mapping[str, Any] = field(default_factory=dict)  # thinking, ignore_eos, parallel_tool_calls, as they came
 
     def ask(self, request: str, seed: int) -> Ask:
         """Return it as the face takes it: `request` is its name there, `seed` its conversation's."""
@@ -197,8 +198,8 @@ def whole(reply: Reply, done: Finished, model_name: str, created_s: int) -> dict
     message: dict[str, Any] = {"role": "assistant", "content": said.content}
     if said.reasoning:
         message["reasoning_content"] = said.reasoning
-    if said.tool_call is not None:
-        message["tool_calls"] = [_tool_call(said)]
+    if said.tool_calls:
+        message["tool_calls"] = [_tool_call(call) for call in said.tool_calls]
     return {
         "id": reply.id,
         "object": "chat.completion",
@@ -209,9 +210,7 @@ def whole(reply: Reply, done: Finished, model_name: str, created_s: int) -> dict
     }
 
 
-def _tool_call(said: ScriptedAnswer) -> dict[str, Any]:
-    assert said.tool_call is not None
-    call = said.tool_call
+def _tool_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
@@ -231,6 +230,7 @@ class Chunks:
         }
         self._include_usage = include_usage
         self._held = ""
+        self._call = -1  # the place of the one that is being sent
 
     def role(self) -> bytes:
         """Return the first event: prefill is done."""
@@ -247,11 +247,12 @@ class Chunks:
         if kind == "content":
             return out + self._choice({"content": text})
         if kind == "name":
-            call = _tool_call(self._reply.said)
+            self._call += 1
+            call = _tool_call(self._reply.said.tool_calls[self._call])
             call["function"]["arguments"] = ""
-            return out + self._choice({"tool_calls": [{"index": 0, **call}]})
+            return out + self._choice({"tool_calls": [{"index": self._call, **call}]})
         if kind == "arguments":
-            return out + self._choice({"tool_calls": [{"index": 0, "function": {"arguments": text}}]})
+            return out + self._choice({"tool_calls": [{"index": self._call, "function": {"arguments": text}}]})
         return out
 
     def end(self, done: Finished) -> bytes:

@@ -1,15 +1,25 @@
 """Is there a model for everything that a run writes, with exactly the fields that are written?"""
 
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
 
 from agentload.agents.outcome import request_done_fields
-from agentload.artifacts.events import EVENT, MARKER, Event, RequestDone, TimingsFields, UsageFields
+from agentload.artifacts.events import (
+    EVENT,
+    MARKER,
+    Event,
+    PhasesFields,
+    RequestDone,
+    Sampled,
+    TimingsFields,
+    UsageFields,
+)
 from agentload.artifacts.strict import validated
-from agentload.core.records import REQUEST_DONE_FIELDS, Completion, ServerTimings, Usage
+from agentload.core.records import REQUEST_DONE_FIELDS, AnswerPhases, Completion, ServerTimings, Usage
+from agentload.servers.devices import DeviceMemory
 from agentload.servers.sampler import Sample
 
 WHO = {"request": "a0-r0", "agent": "a0", "turn": 0}
@@ -23,7 +33,8 @@ def event(kind: str, t_ns: int, **values: Any) -> Event:
 def test_the_models_fields_are_those_of_the_records() -> None:
     assert set(UsageFields.model_fields) == {one.name for one in fields(Usage)}
     assert set(TimingsFields.model_fields) == {one.name for one in fields(ServerTimings)}
-    written = {"event", "t", *WHO, *request_done_fields(DONE)}
+    assert set(PhasesFields.model_fields) == {one.name for one in fields(AnswerPhases)}
+    written = {"event", "t", *WHO, *request_done_fields(replace(DONE, phases=AnswerPhases(0.1, 2.0, 3.0)))}
     assert set(RequestDone.model_fields) == written
     assert set(REQUEST_DONE_FIELDS) < {one.name for one in fields(Completion)}
 
@@ -43,8 +54,15 @@ def timings_of(timings: ServerTimings) -> dict[str, Any]:
 
 
 def test_a_sample_has_the_fields_that_the_sampler_writes() -> None:
-    values = {one.name: 1 for one in fields(Sample)}
+    values = {one.name: 1 for one in fields(Sample)} | {"devices": [asdict(DeviceMemory(0, "card", 1, 2))]}
     assert event("sample", 1, where="begin", **values).t == 1
+
+
+def test_a_sample_of_a_run_from_before_devices_were_sampled_is_read() -> None:
+    old = {"cpu_s": 0.5, "rss_bytes": 1, "processes": 1, "host_busy_s": 2.0, "host_free_bytes": 9}
+    found = event("sample", 1, where="end", **old)
+    assert isinstance(found, Sampled)
+    assert (found.host_total_bytes, found.devices) == (None, None)
 
 
 @pytest.mark.parametrize("kind", ["", "request_sen", "REQUEST_SENT", "zzz", 5, None, ["request_sent"]])

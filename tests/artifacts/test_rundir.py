@@ -1,6 +1,7 @@
 """A run directory on a real disk: its manifest is whole at any moment, and every trouble is an error of ours."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -224,6 +225,9 @@ def test_a_manifest_that_is_none_is_named(run: RunDir, data: bytes, message: str
         ({"corpus": {"name": "tiny"}}, r"expected a field corpus\.commit, there is none"),
         ({"server": {"kind": "launch", "argv": "x"}}, r"server\.argv: expected a valid list, got 'x'"),
         ({"scenario": {"limits": {"min_tool_calls": None}}}, r"scenario\.limits\.min_tool_calls: expected a valid int"),
+        ({"scenario": {"workload": 5}}, r"scenario\.workload: expected 'agents', 'fixed' or 'probe', got 5"),
+        ({"scenario": {"probe": [1]}}, r"scenario\.probe: expected .*, got \[1\]"),
+        ({"scenario": {"probe": {"at_context": "x"}}}, r"scenario\.probe\.at_context: expected a valid int"),
         ({"doubts": [{"code": "c", "message": "m"}]}, r"expected a field doubts\.0\.advice, there is none"),
     ],
 )
@@ -283,4 +287,4 @@ def test_an_agents_conversation_has_a_schema_of_its_own(run: RunDir) -> None:
 def test_every_schema_is_named_once() -> None:
     values = [value for name, value in vars(schemas).items() if name.isupper()]
     assert len(values) == len(set(values)) >= 9
-    assert all(value.startswith("agentload.") and value.endswith("/1") for value in values)
+    assert all(re.fullmatch(r"agentload\.[a-z-]+/[1-9]", value) for value in values)

@@ -259,7 +259,7 @@ def test_the_deciding_metric_is_the_workloads_own_unless_the_file_names_one(
         ("[scenario.server]\nbase_url='http://127.0.0.1:1/v1'\n[vary]\nq = [1, 2]\n", 3, "what varies needs restarts"),
         ("repeats = 0\n", 2, "repeats: expected at least 1, got 0"),
         ('name = "a/b"\n', 2, "name: expected 1 to 64 letters"),
-        ('workload = "replay"\n', 2, "workload: expected 'agents' or 'fixed', got 'replay'"),
+        ('workload = "replay"\n', 2, "workload: expected 'agents', 'fixed' or 'probe', got 'replay'"),
         ("metric = 'speed'\n[vary]\nrequest.a = [1, 2]\n", 2, "metric: expected a metric: prefill_tok_s, "),
         ("nights = 3\n", 2, "nights: there is no such key: there are schema, name, seed, repeats"),
         ("[scenario]\nseed = 3\n", 2, "scenario: seed: expected it at the top"),

@@ -174,4 +174,4 @@ async def test_a_folder_that_holds_what_another_server_left_is_told_of(
 def test_every_profile_with_a_log_format_has_a_reader_for_it() -> None:
     named = {one.log_format for one in PROFILES.values() if one.log_format is not None}
     assert named <= set(formats.installed())
-    assert named == {"ds4", "llamacpp"}
+    assert named == {"ds4", "llamacpp", "sglang", "vllm"}

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from agentload.run.progress import Look, bound, clock_time, line, report
+from agentload.core.board import Board, Look, clock_time
+from agentload.run.progress import bound, line, report
 
 S = 1_000_000_000
 BEGIN = 5_000 * S
@@ -43,6 +44,13 @@ def test_a_line_tells_of_each_agent_what_it_is_at() -> None:
     )
 
 
+def test_a_line_names_the_segment_where_a_run_has_several() -> None:
+    agents = [Look("d0", "decode", None, 1), Look("p0", "prefill", None, 1)]
+    assert (
+        line(20.0, agents, "d1-r1") == "  0:20  d1-r1: d0 decode, turn 1, 0 calls, ? | p0 prefill, turn 1, 0 calls, ?"
+    )
+
+
 def test_of_many_agents_the_line_counts_those_it_does_not_show() -> None:
     agents = [Look(f"a{index}", "decode" if index < 9 else "tool") for index in range(10)]
     agents.append(Look("a10", "waiting", 3.0))
@@ -68,13 +76,17 @@ def test_times_are_minutes_and_seconds(seconds: float, text: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_line_is_said_each_period_and_those_that_were_missed_are_left_out() -> None:
-    said: list[str] = []
+async def test_it_is_shown_each_period_how_it_stands_and_what_was_missed_is_left_out() -> None:
+    shown: list[float] = []
     # The second sleep ends 45 s late, at 85 s: the lines of 60 s and 80 s are left out.
     clock = JumpingClock(BEGIN + 130 * S, late_ns=(0, 45 * S))
+
+    async def look() -> Board:
+        return Board((clock.at - BEGIN) / S, [Look("a0", "tool")])
+
     async with anyio.create_task_group() as group:
-        group.start_soon(report, clock, said.append, lambda: [Look("a0", "tool")], BEGIN, 20.0)
+        group.start_soon(report, clock, lambda board: shown.append(board.elapsed_s), look, BEGIN, 20.0)
         await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
     assert clock.slept == [BEGIN + at * S for at in (20, 40, 100, 120)]
-    assert [one.split()[0] for one in said] == ["0:20", "1:25", "1:40", "2:00"]
+    assert shown == [20.0, 85.0, 100.0, 120.0]

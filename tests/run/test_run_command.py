@@ -31,6 +31,7 @@ from agentload.cli import app
 from agentload.errors import AgentloadError, EndpointError, UsageError
 from agentload.run.interrupt import AT_ONCE, INTERRUPTED
 from tests.agents.scripted_server import HANG, ScriptedServer
+from tests.confined import FULL, without
 from tests.processes import gone
 from tests.run.chat_model import ChatModel, in_a_thread
 from tests.run.runs import AGENTLOAD, Made, environment, fields_of, only_run
@@ -237,6 +238,7 @@ def test_launch_takes_the_place_of_the_files_endpoint_with_its_address_and_its_l
         "model": "scripted",
         "args": [],
         "env": {},
+        "otlp": False,
         "ready_s": 600.0,
         "stop_s": 600.0,
     }
@@ -342,10 +344,23 @@ async def test_a_disk_that_fills_up_in_mid_run_still_has_room_for_the_last_manif
     messages = "agents/a0/messages.jsonl: cannot be written: No space left on device"
     assert stderr.splitlines()[-1] == f"agentload: {out / run.path.name}/{messages}"
     manifest = run.read_manifest()
-    assert manifest.status == "error"
+    assert manifest.status == "partial"
     assert manifest.why is not None
     assert manifest.why.endswith(messages)
     assert accounts.account(run.path)["work"]["requests"] == 1
+
+
+def test_a_disk_without_room_for_the_last_manifest_is_refused_before_any_request(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    out.mkdir()
+    command = [*AGENTLOAD, "run", "--server", "twin", "--corpus", "tiny", "--agents", "2", "--out", str(out)]
+    done = without(FULL, command, out, kib=120, env=environment(cache_dir))
+    assert done.returncode == 2, done.stderr
+    path = done.stdout.strip()
+    expected = f"agentload: {path}: expected room for 344 kB at least, which a run sets aside: No space left on device"
+    assert done.stderr.splitlines()[-1] == expected
 
 
 @pytest.mark.anyio

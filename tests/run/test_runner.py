@@ -184,6 +184,7 @@ def test_totals_are_the_sums_of_what_the_server_counted(copied: RunDir, finished
         "calls_not_run": 0,
         "failed_calls": 0,
         "repeated_calls": 0,
+        "tool_turns": 4,
         "broken_off": 0,
     }
     (segment,) = found["segments"]
@@ -216,6 +217,18 @@ def test_the_tables_have_a_row_for_each_request_and_phase(copied: RunDir) -> Non
     names = [(scope, name) for scope, name in segments.select("scope", "name").iter_rows() if scope != "bucket"]
     assert names == [("whole", ""), ("agent", "a0"), ("agent", "a1")]
     assert segments.row(0, named=True)["new_prefill_tokens"] == NEW
+
+
+def test_a_server_on_this_host_that_is_not_ours_has_the_hosts_memory_sampled(
+    copied: RunDir, finished: Finished
+) -> None:
+    samples = finished.events("sample")
+    assert [samples[0]["where"], samples[-1]["where"]] == ["begin", "end"]
+    assert {one["cpu_s"] for one in samples} == {None}
+    (segment,) = accounts.account(copied.path)["segments"]
+    assert segment["memory"]["host_free_min_bytes"] == min(one["host_free_bytes"] for one in samples)
+    assert (segment["memory"]["server_rss_max_bytes"], segment["server_cpu_s"]) == (None, None)
+    assert "smallest free memory, of this machine: host " in terminal.render(accounts.load(copied.path))
 
 
 def test_an_account_is_the_same_to_the_byte_each_time(copied: RunDir, finished: Finished) -> None:

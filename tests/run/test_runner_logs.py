@@ -113,6 +113,10 @@ async def test_a_launched_servers_log_holds_both_markers_and_proves_every_reques
     samples = made.events("sample")
     assert [samples[0]["where"], samples[-1]["where"]] == ["begin", "end"]
     assert found["segments"][0]["server_cpu_s"] == samples[-1]["cpu_s"] - samples[0]["cpu_s"]
+    memory = found["segments"][0]["memory"]
+    assert memory["host_free_min_bytes"] == min(one["host_free_bytes"] for one in samples)
+    assert memory["server_rss_max_bytes"] == max(one["rss_bytes"] for one in samples)
+    assert memory["host_total_bytes"] == psutil.virtual_memory().total
     assert [one["exit_code"] for one in made.events("server_stopped")] == [0]
     assert not psutil.pid_exists(made.events("server_started")[0]["pid"])
     first = derived_bytes(made.run)

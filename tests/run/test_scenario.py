@@ -11,7 +11,8 @@ from agentload.agents.outcome import AgentLimits
 from agentload.core.records import ChatCall
 from agentload.errors import InputError, UsageError
 from agentload.run import explaining, request_fields, scenario, toml_file
-from agentload.run.scenario import EMBEDDED_LIMITS, TWIN_LIMITS, Fixed, Limits, Scenario, resolve
+from agentload.run.scenario import EMBEDDED_LIMITS, TWIN_LIMITS, Limits, Scenario, resolve
+from agentload.run.workloads import Fixed
 
 URL = "http://127.0.0.1:8080/v1"
 
@@ -145,7 +146,7 @@ NAME = "expected 1 to 64 letters, digits, dots, dashes and underscores, with a l
         ({"temperature": float("inf")}, "temperature: expected a finite number, got inf"),
         (
             {"agnets": 3},
-            "agnets: there is no such key: there are schema, name, condition, workload, fixed, warmup, parts, agents, ",
+            "agnets: there is no such key: there are schema, name, condition, workload, fixed, probe, warmup, parts, ",
         ),
         ({"server": {"port": 1}}, "server.port: there is no such key: there are kind, base_url, "),
         ({"limits": {"calls": 1}}, "limits.calls: there is no such key: there are turns, tool_calls, "),
@@ -167,7 +168,7 @@ NAME = "expected 1 to 64 letters, digits, dots, dashes and underscores, with a l
         ({"name": ""}, f"name: {NAME}, got ''"),
         ({"protocol": "xml"}, "protocol: expected 'native' or 'json', got 'xml'"),
         ({"sample_s": 0.5}, "sample_s: expected at least 1, got 0.5"),
-        ({"workload": "probe"}, "workload: expected 'agents' or 'fixed', got 'probe'"),
+        ({"workload": "replay"}, "workload: expected 'agents', 'fixed' or 'probe', got 'replay'"),
         ({"parts": [{"segment": "s1"}]}, "parts.0.condition: expected a value, there is none"),
         ({"parts": [{"segment": "a b", "condition": "A"}]}, f"parts.0.segment: {NAME}, got 'a b'"),
         (
@@ -243,6 +244,11 @@ tool_calls = 0
 )
 def test_the_line_of_a_value_is_found_in_a_scenario_file(path: list[str], line: int | None) -> None:
     assert explaining.toml_line(FILE, path) == line
+
+
+def test_a_list_that_is_too_short_is_told_in_our_words() -> None:
+    with pytest.raises(UsageError, match=r"^s\.toml:1: tracks\.0: expected a list of at least 1, got \[\]$"):
+        scenario.from_fields({"tracks": [[]]}, "s.toml", text="tracks = [[]]\n")
 
 
 def test_a_bad_value_in_a_file_is_told_with_its_line() -> None:

@@ -17,7 +17,7 @@ from agentload.errors import EndpointError, InputError, UsageError
 from agentload.run import launching
 from agentload.run.launching import must_be_free
 from agentload.run.scenario import Server, from_fields
-from agentload.run.serving import check, choose
+from agentload.run.serving import check, choose, listed_models
 from tests.agents.scripted_server import CLOSE, ScriptedServer, Seen, Step
 from tests.run.chat_model import ChatModel
 from tests.run.runs import fields_of, make
@@ -87,7 +87,7 @@ def test_a_launch_command_that_asks_for_port_0_is_refused() -> None:
 
 
 def test_a_log_format_that_is_not_installed_is_refused_with_those_that_are() -> None:
-    with pytest.raises(UsageError, match="expected one of ds4, llamacpp, got 'LlamaCpp'"):
+    with pytest.raises(UsageError, match=r"expected one of ds4, llamacpp, .*vllm, got 'LlamaCpp'"):
         check(Server(log_format="LlamaCpp"), {})
 
 
@@ -177,7 +177,7 @@ def test_flags_of_the_embedded_server_are_refused_where_another_one_is_used(fiel
 
 @pytest.mark.parametrize("word", ["{Port}", "{PORT}", "{model}", "{_}", "{port2}"])
 def test_an_unknown_placeholder_is_refused_with_the_known_ones(word: str) -> None:
-    known = re.escape("{port} and {kv_dir}")
+    known = re.escape("{port}, {kv_dir}, {export_dir}")
     with pytest.raises(UsageError, match=rf"^--launch: expected only the placeholders {known}, got {re.escape(word)}$"):
         check(Server(kind="launch", launch=f"{LAUNCH} --alias {word}"), {})
 
@@ -319,3 +319,22 @@ async def test_a_server_that_wants_a_key_is_answered_with_where_to_put_it(
             await make(tmp_path, cache_dir, fields_of(server.url))
     assert str(caught.value).endswith(f": HTTP {status.replace(' ', ': ')} (set OPENAI_API_KEY to the server's key)")
     assert len(server.seen) == 1
+
+
+def test_a_folder_of_the_run_stands_for_the_exports_of_a_server_that_asks_for_one(tmp_path: Path) -> None:
+    folder = tmp_path / "a run" / "exports"
+    folder.parent.mkdir()
+    launch = f"{LAUNCH} --export-metrics-to-file-dir {{export_dir}}"
+    found = launching.exporting(Server(kind="launch", launch=launch, env={"AT": "{export_dir}"}), folder)
+    assert folder.is_dir()
+    assert launching.command(found)[0][-1] == str(folder)
+    assert found.env == {"AT": str(folder)}
+    plain = Server(kind="launch", launch=LAUNCH)
+    assert launching.exporting(plain, folder) is plain
+
+
+def test_of_thousands_of_models_a_message_names_the_first_twenty() -> None:
+    """A gateway listed 5,000: the line had 1 MB."""
+    models = [f"m{number}" for number in range(5000)]
+    assert listed_models(models).endswith(", m18, m19 and 4,980 more")
+    assert listed_models(models[:20]).endswith(", m18, m19")

@@ -38,8 +38,8 @@ def test_what_is_sent_is_the_scripted_answer_with_the_functions_name_in_one_piec
     for kind in ("reasoning", "content", "arguments"):
         whole = "".join(text for one, text in deltas(reply.said) if one == kind)
         assert "".join(text for _, one, text in sent if one == kind) == whole
-    assert reply.tool_call is not None
-    assert [text for _, kind, text in sent if kind == "name"] == [reply.tool_call.name]
+    assert [text for _, kind, text in sent if kind == "name"] == [call.name for call in reply.tool_calls]
+    assert len(reply.tool_calls) == 1
     assert len(reply.parts) == len(reply.token_ns) == reply.said.output_tokens
     assert [at_ns for at_ns, _, _ in sent] == sorted(at_ns for at_ns, _, _ in sent)
 
@@ -60,8 +60,7 @@ def test_all_that_comes_out_of_the_server_is_handed_on() -> None:
 def test_ids_are_decided_by_seed_boot_and_request() -> None:
     def ids(request: str, seed: int, boot: int) -> tuple[str, str]:
         reply, _, _ = played(ask(request), seed, boot)
-        assert reply.tool_call is not None
-        return reply.id, reply.tool_call.id
+        return reply.id, reply.tool_calls[0].id
 
     assert ids("r", 1, 0) == ids("r", 1, 0)
     others = [ids("r", 1, 0), ids("q", 1, 0), ids("r", 2, 0), ids("r", 1, 1)]
@@ -80,16 +79,16 @@ def test_a_call_that_was_made_is_replayed_as_it_was_sampled_so_that_the_slot_goe
         return reply
 
     first = go(ask())
-    assert first.tool_call is not None
+    (call,) = first.tool_calls
     assert first.finished is not None
-    function = {"name": first.tool_call.name, "arguments": first.tool_call.arguments}
+    function = {"name": call.name, "arguments": call.arguments}
     answered = {
         "role": "assistant",
         "content": first.said.content or None,
         "reasoning_content": first.said.reasoning,
-        "tool_calls": [{"id": first.tool_call.id, "type": "function", "function": function}],
+        "tool_calls": [{"id": call.id, "type": "function", "function": function}],
     }
-    result = {"role": "tool", "tool_call_id": first.tool_call.id, "content": "src/lexer.rs\n"}
+    result = {"role": "tool", "tool_call_id": call.id, "content": "src/lexer.rs\n"}
     conversation = (*MESSAGES, answered, result)
     second = go(Ask("r2", conversation, 5, TOOLS))
     assert second.finished is not None
@@ -105,7 +104,7 @@ def test_the_client_of_a_request_that_goes_away_gets_nothing_more() -> None:
     while (due := face.next_ns()) is not None:
         face.advance(due)
     assert reply.finished is not None
-    assert (reply.finished.finish, reply.tool_call) == ("cancelled", None)
+    assert (reply.finished.finish, reply.tool_calls) == ("cancelled", ())
     assert len(reply.token_ns) < reply.said.output_tokens
     assert {kind for _, kind, _ in reply.sent()} <= {"reasoning", "content"}
 

@@ -124,7 +124,7 @@ def turn(renderer: Renderer, messages: list[Message], live: Live | None, *, thin
     served = go_on(renderer.render(messages, TOOLS, thinking=thinking), live)
     said = answer(messages, TOOLS, 7, MANY_CALLS, thinking=thinking)
     if said.tool_call is not None:
-        renderer.remember(said.tool_call.id, said.call_ids)
+        renderer.remember(said.tool_call.id, said.call_ids[0])
     calls = () if said.tool_call is None else (said.tool_call,)
     completion = Completion("r", "a0", 0, 0, None, None, 0, 200, said.content, said.reasoning, calls, said.finish)
     return NativeActions().said(completion)[0], live_after(served, said.ids)

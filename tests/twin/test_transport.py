@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from agentload.core.records import CUT_OFF, ChatCall, Completion
+from agentload.core.records import CUT_OFF, TEXTLESS, ChatCall, Completion
 from agentload.twin import truth
 from agentload.twin.events import DecodeStep, Event, Progress, Request
 from agentload.twin.face import Face
@@ -249,6 +249,18 @@ async def test_max_tokens_bounds_an_answer_and_a_call_that_is_torn_is_no_call() 
     assert (done.content, done.reasoning) == (whole.content, whole.reasoning)
 
 
+async def test_an_only_token_that_is_a_mark_without_a_text_came_with_the_end() -> None:
+    world = World(settings=replace(DEFAULT, lengths=replace(DEFAULT.lengths, thinking_share=0.0)))
+    (done,) = await world.complete(call(max_tokens=1, extra={"ignore_eos": True}))
+    # The prompt ends inside <think>: what is sampled first is its end.
+    assert (done.usage is not None and done.usage.completion_tokens, done.content, done.reasoning) == (1, "", "")
+    assert (done.t_first_token, done.token_ns, done.notes) == (done.t_done, (done.t_done,), (TEXTLESS,))
+    assert len(done.chunk_ns) == 3
+    (step,) = only(DecodeStep, world.events)
+    true = world.requests()["a0-r0"]
+    assert step.end_ns <= true.end_ns == done.t_done - WAY_NS
+
+
 async def test_a_server_that_stops_ends_the_answer_with_an_error_and_refuses_the_next() -> None:
     world = World()
     found: list[Completion] = []
@@ -284,6 +296,27 @@ async def test_it_can_be_seen_whether_an_answer_is_coming_in() -> None:
     assert true.prefill_end_ns is not None
     assert 1 * MS < true.prefill_end_ns < 20 * SECOND < true.end_ns < 900 * SECOND
     assert seen == [(1 * MS, False), (20 * SECOND, True), (900 * SECOND, False)]
+
+
+async def test_the_tokens_that_have_come_are_those_whose_way_is_over() -> None:
+    world, seen = World(), list[tuple[int, int]]()
+
+    async def asks() -> None:
+        await world.transport.complete(call("a0-r0"))
+
+    async def looks() -> None:
+        for at_ns in (1 * MS, 20 * SECOND, 30 * SECOND, 900 * SECOND):
+            await world.clock.sleep_until(at_ns)
+            seen.append((at_ns, world.transport.tokens("a0-r0")))
+
+    await world.live(asks, looks)
+    came = world.requests()["a0-r0"]
+    assert came.prefill_end_ns is not None
+    assert came.prefill_end_ns < 20 * SECOND < 30 * SECOND < came.end_ns
+    early, first, second, late = (tokens for _, tokens in seen)
+    assert (early, late) == (0, 0)  # not begun; no longer open
+    # A step of 0.1 s and 1 ms of the host for each token: 99 in ten seconds.
+    assert abs(second - first - 10 / 0.101) <= 1
 
 
 async def test_a_long_prefill_keeps_the_connection_alive_every_five_seconds() -> None:

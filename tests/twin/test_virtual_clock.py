@@ -233,6 +233,81 @@ async def test_it_is_an_error_when_all_wait_and_nothing_is_left_to_happen() -> N
     assert "nothing left to do, and 2 agents wait" in str(error)
 
 
+async def test_jobs_of_one_member_take_time_beside_each_other_and_it_waits_for_the_last() -> None:
+    clock, seen = VirtualClock(0), list[tuple[str, int]]()
+
+    async def life() -> None:
+        await clock.sleep_until(10)
+        await clock.together([sleeper(clock, "long", seen, 50), sleeper(clock, "short", seen, 20, 30)])
+        seen.append(("all", clock.now_ns()))
+        await clock.sleep_until(60)
+        seen.append(("on", clock.now_ns()))
+
+    await live(clock, Bells(), life, sleeper(clock, "other", seen, 20, 50, 55))
+    assert seen == [
+        *(("short", 20), ("other", 20), ("short", 30), ("long", 50)),
+        # At 50 the job goes before the other member, by its own member's number, and so does who waited for it.
+        *(("all", 50), ("other", 50), ("other", 55), ("on", 60)),
+    ]
+
+
+async def test_jobs_that_work_in_threads_are_begun_one_after_the_other_and_time_stands() -> None:
+    clock, seen = VirtualClock(0), list[tuple[str, int]]()
+
+    def job(name: str, takes: int) -> Life:
+        async def run() -> None:
+            seen.append((f"{name} begins", clock.now_ns()))
+            await to_thread.run_sync(lambda: None)
+            seen.append((f"{name} has run", clock.now_ns()))
+            await clock.sleep_until(takes)
+            seen.append((f"{name} ends", clock.now_ns()))
+
+        return run
+
+    await live(clock, Bells(), lambda: clock.together([job("a", 7), job("b", 3)]))
+    assert seen == [
+        *(("a begins", 0), ("a has run", 0), ("b begins", 0), ("b has run", 0)),
+        *(("b ends", 3), ("a ends", 7)),
+    ]
+
+
+async def test_a_deadline_cuts_off_the_job_that_runs_at_it_and_no_other() -> None:
+    clock, cut = VirtualClock(0), list[tuple[str, bool, int]]()
+
+    def job(name: str, until: int) -> Life:
+        async def run() -> None:
+            async with cut_at(clock, 50) as scope:
+                await clock.sleep_until(until)
+            cut.append((name, scope.cancelled_caught, clock.now_ns()))
+
+        return run
+
+    await live(clock, Bells(), lambda: clock.together([job("a", 90), job("b", 40)]))
+    assert cut == [("b", False, 40), ("a", True, 50)]
+
+
+async def test_an_error_of_a_job_is_its_members_own_error_and_ends_the_other_jobs() -> None:
+    clock, seen = VirtualClock(0), list[tuple[str, int]]()
+
+    async def fail() -> None:
+        await clock.sleep_until(5)
+        raise ServerError("broken")
+
+    async def life() -> None:
+        with pytest.raises(ServerError, match="broken"):
+            await clock.together([sleeper(clock, "other", seen, 9), fail])
+        await clock.sleep_until(7)
+        seen.append(("on", clock.now_ns()))
+
+    await live(clock, Bells(), life)
+    assert seen == [("on", 7)]
+
+
+async def test_only_a_member_has_jobs() -> None:
+    with pytest.raises(ValueError, match="only members have jobs"):
+        await VirtualClock(0).together([])
+
+
 async def test_a_member_that_is_cancelled_leaves_and_the_others_go_on() -> None:
     clock, seen = VirtualClock(0), list[tuple[str, int]]()
     scope = anyio.CancelScope()

@@ -27,7 +27,7 @@ def reply() -> Reply:
     called = call_ids(NAME, ARGUMENTS)
     ids = (*encode(THOUGHT), Mark.THINK_END, *encode(SAID), *called)
     counts = len(encode(THOUGHT)), len(encode(SAID)), len(called)
-    said = ScriptedAnswer(THOUGHT, SAID, CALL, "tool_calls", *counts, ids, called)
+    said = ScriptedAnswer(THOUGHT, SAID, (CALL,), "tool_calls", *counts, ids, (called,))
     parts = (
         *[("reasoning", piece) for piece in ("Look", " at", " the", " lock", ".")],
         ("mark", ""),
