@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from agentload.analysis.headline import named, number
-from agentload.report.terminal import Page, percent, shortened
+from agentload.report.page import Page, percent, shortened
 
 _OFF_DIGITS: Final = 1
 
@@ -35,6 +35,8 @@ def runs(page: Page, found: Mapping[str, Any]) -> None:
     )
     if found["workload"] == "fixed":
         _at_each_concurrency(page, found)
+    elif found["workload"] == "probe":
+        _under_each_load(page, found)
     else:
         page.table(
             "Runs: speed",
@@ -80,6 +82,27 @@ def _at_each_concurrency(page: Page, found: Mapping[str, Any]) -> None:
         )
 
 
+_HEADINGS: Final = {
+    "prefill_tok_s": "prefill tok/s",
+    "ttft_s": "ttft s",
+    "decoder_gap_s": "gap s",
+    "decoder_gap_p99_s": "p99 s",
+    "neighbour_tok_s": "neighbours tok/s",
+    "cost_ms_per_token": "ms a token",
+    "ends_spread_s": "ends s",
+}
+
+
+def _under_each_load(page: Page, found: Mapping[str, Any]) -> None:
+    for load in dict.fromkeys(one["load"] for one in found["metrics"]):
+        mine = [one["name"] for one in found["metrics"] if one["load"] == load]
+        page.table(
+            f"Runs: median of the repeats under load {load}",
+            ("run", *(_HEADINGS.get(name.removesuffix(f"_{load}"), name) for name in mine)),
+            [(named(one), *(number(one["values"][name]) for name in mine)) for one in found["runs"]],
+        )
+
+
 def _count(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
@@ -90,8 +113,8 @@ def published(page: Page, beside: Mapping[str, Any] | None) -> None:
         return
     page.gap()
     page.table(
-        f"SIMULATED (profile {beside['profile']}) beside published, {beside['source']}; the agents did other work",
-        ("table", "quantity", "published", "simulated", "off"),
+        f"SIMULATED (profile {beside['profile']}) beside published, {beside['source']}; {_note(beside)}",
+        ("table", "quantity", "published", "simulated", "off", "evidence"),
         [
             (
                 row["table"],
@@ -99,6 +122,7 @@ def published(page: Page, beside: Mapping[str, Any] | None) -> None:
                 _shown(row["published"]),
                 _shown(row["simulated"]),
                 "" if row["off"] is None else f"{row['off']:+.{_OFF_DIGITS}%}",
+                row["evidence"],
             )
             for row in beside["rows"]
         ],
@@ -108,6 +132,13 @@ def published(page: Page, beside: Mapping[str, Any] | None) -> None:
             f"misfit (table {one['table']}): {one['quantity']}: published {one['published']}, simulated "
             f"{one['simulated']}: {one['why']}"
         )
+
+
+def _note(beside: Mapping[str, Any]) -> str:
+    fitted = (
+        "; fitted: the profile was fitted to it" if any(row["evidence"] == "fitted" for row in beside["rows"]) else ""
+    )
+    return str(beside.get("note", "the agents did other work")) + fitted
 
 
 def _shown(value: float | Sequence[float] | None) -> str:

@@ -4,11 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from agentload.analysis.headline import INVALID, number, span
+from agentload.core.separation import Outcome
+from agentload.report import memory_lines, probe_terminal
 from agentload.report.comparison_tables import published, runs
-from agentload.report.terminal import Page, percent, shortened
+from agentload.report.page import NONE, Page, percent, shortened
 
 _ASKED_FOR: Final = frozenset(("applied", "mismatch", "unproven", "duplicate"))
 _FEW_PAIRS: Final = 1
+_PAIRS_IN_A_LINE: Final = 3
+_DISTINGUISHED: Final = Outcome.DISTINGUISHED.value
+_NO_VERDICT: Final = Outcome.NO_VERDICT.value
+_NOT_EXERCISED: Final = "flag-not-exercised"
 
 
 def render(found: dict[str, Any]) -> str:
@@ -16,11 +22,13 @@ def render(found: dict[str, Any]) -> str:
     page = Page()
     _head(page, found)
     runs(page, found)
+    probe_terminal.sweep(page, found.get("probe_sweep"))
     if len(found["pairs"]) <= _FEW_PAIRS:
         for pair in found["pairs"]:
             _pair(page, found, pair)
     else:
         _sweep(page, found)
+    _headroom(page, found)
     _settings(page, found)
     published(page, found["published"])
     _doubts(page, found)
@@ -35,10 +43,14 @@ def _head(page: Page, found: Mapping[str, Any]) -> None:
         page.say(f"to fix: {advice}")
     steps = found["steps"]
     variants = ", ".join(title(one) for one in found["variants"])
-    page.say(
-        f"experiment {found['experiment']}: {found['factor']}, {variants}; {steps['done']} of {steps['planned']} "
-        f"{found['repeat_unit']['name']}s of the plan have ended, {steps['valid']} count"
-    )
+    unit = f"{found['repeat_unit']['name']}s"
+    if found.get("by_hand"):
+        page.say(f"runs made by hand: {found['factor']}, {variants}; of {steps['done']} {unit} {steps['valid']} count")
+    else:
+        page.say(
+            f"experiment {found['experiment']}: {found['factor']}, {variants}; {steps['done']} of {steps['planned']} "
+            f"{unit} of the plan have ended, {steps['valid']} count"
+        )
     page.say(found["repeat_unit"]["sentence"])
 
 
@@ -65,7 +77,7 @@ def _pair(page: Page, found: Mapping[str, Any], pair: Mapping[str, Any]) -> None
                 _with_span(row["first"]),
                 _with_span(row["second"]),
                 _ratio(row["ratio"]),
-                row["outcome"],
+                _outcome(row),
                 row["grade"]["grade"],
             )
             for row in pair["metrics"]
@@ -125,7 +137,7 @@ def _reasons(page: Page, found: Mapping[str, Any], row: Mapping[str, Any]) -> No
 def rule_of(row: Mapping[str, Any]) -> str | None:
     """How far apart the ranges are, and how far a claim needs; None without a verdict."""
     rule = row["rule"]
-    if rule["gap"] is None:
+    if rule["gap"] is None or _single(row):
         return None
     if rule["no_spread"]:
         return f"gap {number(rule['gap'])}, neither side spreads"
@@ -157,7 +169,12 @@ def _equal_work(page: Page, pair: Mapping[str, Any]) -> None:
 
 
 def _sweep(page: Page, found: Mapping[str, Any]) -> None:
-    names = [metric for metric in found["metrics"] if metric["higher_is_better"] is not None]
+    # The table of a probe's sweep has every value already: here stand the pairs that decide.
+    names = [
+        metric
+        for metric in found["metrics"]
+        if metric["higher_is_better"] is not None and (metric["deciding"] or not found.get("probe_sweep"))
+    ]
     for metric in names:
         page.gap()
         page.table(
@@ -176,6 +193,43 @@ def _sweep(page: Page, found: Mapping[str, Any]) -> None:
             ],
         )
         _pairs(page, found, metric)
+    if found.get("probe_sweep"):
+        _others(page, found)
+
+
+def _others(page: Page, found: Mapping[str, Any]) -> None:
+    """Every metric that does not decide, in a line: what each value has, and which pairs are told apart."""
+    names = [one["name"] for one in found["variants"]]
+    rows = []
+    for metric in found["metrics"]:
+        values = [one["metrics"][metric["name"]] for one in found["variants"]]
+        if metric["deciding"] or metric["higher_is_better"] is None or not any(one["values"] for one in values):
+            continue
+        judged = [(pair, row) for pair in found["pairs"] for row in pair["metrics"] if row["metric"] == metric["name"]]
+        rows.append((metric["name"], *(number(one["pooled"]) for one in values), _told_apart(judged)))
+    if rows:
+        page.gap()
+        page.table(
+            "The other metrics: medians of the runs, and which one is better in each pair that is distinguished (?: a "
+            "consistent direction only)",
+            ("metric", *names, "verdict"),
+            rows,
+        )
+
+
+def _told_apart(judged: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
+    if any(one["code"] == _NOT_EXERCISED for _, row in judged for one in row["refusals"]):
+        return "no verdict: not exercised"
+    sure = [(pair, row) for pair, row in judged if row["better"] is not None]
+    if not sure:
+        outcomes = {row["outcome"] for _, row in judged}
+        return outcomes.pop() if len(outcomes) == 1 else "none distinguished"
+    if len(judged) > _PAIRS_IN_A_LINE:
+        return f"{sum(row['outcome'] == _DISTINGUISHED for _, row in sure)} of {len(judged)} pairs distinguished"
+    return ", ".join(
+        f"{pair['first']}/{pair['second']} {row['better']}{'' if row['outcome'] == _DISTINGUISHED else '?'}"
+        for pair, row in sure
+    )
 
 
 def _pairs(page: Page, found: Mapping[str, Any], metric: Mapping[str, Any]) -> None:
@@ -190,20 +244,40 @@ def _pairs(page: Page, found: Mapping[str, Any], metric: Mapping[str, Any]) -> N
                 (
                     f"{pair['first']}/{pair['second']}",
                     _ratio(row["ratio"]),
-                    _separation(row["rule"]),
+                    _separation(row),
                     "-" if row["rule"]["needed"] is None else f"{row['rule']['needed']:g}",
-                    row["outcome"] + (f": {row['better']} is better" if row["better"] else ""),
+                    _outcome(row) + (f": {row['better']} is better" if row["better"] else ""),
                     row["grade"]["grade"],
                 )
                 for pair, row in told
             ],
         )
+        if metric["deciding"] and any(row["rule"]["separation"] is not None for _, row in told):
+            page.say("gap / range: the distance between the ranges of two variants / the wider of these ranges")
     left = len(rows) - len(told)
     if left:
         page.say(f"{left} of {len(rows)} pairs: no direction may be named")
 
 
-def _separation(rule: Mapping[str, Any]) -> str:
+def _outcome(row: Mapping[str, Any]) -> str:
+    """The verdict in a cell; of a setting that could not act, or of single runs, with that."""
+    if row["outcome"] == _NO_VERDICT:
+        if any(one["code"] == _NOT_EXERCISED for one in row["refusals"]):
+            return f"{_NO_VERDICT}: not exercised"
+        if _single(row):
+            return f"one run a side: {_NO_VERDICT}"
+    return str(row["outcome"])
+
+
+def _single(row: Mapping[str, Any]) -> bool:
+    """Whether a side has one run: it has a value and no range."""
+    return min(len(row[side]["values"]) for side in ("first", "second")) == 1
+
+
+def _separation(row: Mapping[str, Any]) -> str:
+    rule = row["rule"]
+    if _single(row):
+        return NONE
     if rule["no_spread"]:
         return "no spread"
     return "overlap" if rule["separation"] is None else f"{rule['separation']:.2f}"
@@ -223,7 +297,8 @@ def _settings(page: Page, found: Mapping[str, Any]) -> None:
             page.say(f"{variant['name']}: {setting(one)}")
         left = len(variant["settings"]) - len(asked)
         if left:
-            page.say(f"{variant['name']}: {left} further settings by default; derived/comparison.json has their proofs")
+            where = "--json" if found.get("by_hand") else "derived/comparison.json"
+            page.say(f"{variant['name']}: {left} further settings by default; {where} has their proofs")
 
 
 def setting(one: Mapping[str, Any]) -> str:
@@ -237,6 +312,14 @@ def setting(one: Mapping[str, Any]) -> str:
     others = len(one["proofs"]) - 1
     more = f", and in {others} more" if others else ""
     return f"{said}{one['verdict']}{where}{quote}{more}"
+
+
+def _headroom(page: Page, found: Mapping[str, Any]) -> None:
+    lines = memory_lines.of_variants(found["variants"])
+    if lines:
+        page.gap()
+    for line in lines:
+        page.say(line)
 
 
 def _doubts(page: Page, found: Mapping[str, Any]) -> None:

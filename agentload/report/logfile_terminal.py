@@ -5,14 +5,18 @@ with the line that proves it; then the same tables as a run has; then every doub
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from agentload.report.terminal import Page, percent, seconds, segment_body, shortened
+from agentload.report import statistics_lines
+from agentload.report.page import NONE, Page, percent, seconds, shortened
+from agentload.report.terminal import segment_body
 
 _MOST_SUSPECTS: Final = 5
 _MOST_STARTS: Final = 10
 _MOST_SETTINGS: Final = 60
 _MOST_GROUPS: Final = 10
+_ID_CHARS: Final = 28  # of a request, so that its line fits 80 columns
 _NOT_TOLD: Final = "not told"  # the account's word for requests whose end the log has, and not its reason
 
 
@@ -23,22 +27,65 @@ def render(found: dict[str, Any]) -> str:
     if found["simulated"]:
         page.say("SIMULATED: the log says that a simulated server wrote it; no machine is measured")
     _lines(page, log, lines)
-    if found["requests"]["total"]:
+    if found["requests"]["total"] or found["statistics"]:
         _starts(page, found["starts"])
     _settings(page, found["settings"], several=len(found["starts"]) > 1)
     _requests(page, found["requests"])
-    for segment in found["segments"]:
+    for segment in found["segments"] if lines["counts_requests"] else ():
         _segment(page, segment, log["format"])
+    if found["requests"]["total"] and not lines["counts_requests"]:
+        page.say(f"  {log['format']} logs neither tokens nor times of a request, so there are no sums of them")
+    _intervals(page, found.get("intervals"))
+    statistics_lines.say(page, found["statistics"])
     _events(page, found)
     for doubt in found["doubts"]:
         page.say(f"doubt ({doubt['code']}): {doubt['message']}. {doubt['advice'].rstrip('.')}.")
     return page.text()
 
 
+def _intervals(page: Page, intervals: dict[str, Any] | None) -> None:
+    """Say when each request was prefilled, where the file has a date."""
+    listed = [] if intervals is None else intervals["listed"]
+    known = [one for one in listed if one["prefill_start"] is not None and one["prefill_end"] is not None]
+    if intervals is None or not known:
+        return
+    day = _utc(known[0]["prefill_start"]).strftime("%Y-%m-%d")
+    page.table(
+        f"Prefill of each request, UTC on {day} by the server's clock",
+        ("request", "prefill", "s", "decode s"),
+        [
+            (
+                _tail(one["request"]),
+                f"{_clock(one['prefill_start'])} - {_clock(one['prefill_end'])}",
+                f"{(one['prefill_end'] - one['prefill_start']) / 1e9:.3f}",
+                NONE if one["decode_end"] is None else f"{(one['decode_end'] - one['decode_start']) / 1e9:.3f}",
+            )
+            for one in known
+        ],
+    )
+    if intervals["left_out"]:
+        page.say(f"{intervals['left_out']:,} more requests are in the tables (--out)")
+
+
+def _tail(name: str) -> str:
+    """A request's id: its end tells it apart."""
+    return name if len(name) <= _ID_CHARS else f"...{name[3 - _ID_CHARS :]}"
+
+
+def _utc(at_ns: int) -> datetime:
+    return datetime.fromtimestamp(at_ns // 1_000_000_000, UTC)
+
+
+def _clock(at_ns: int) -> str:
+    """Time of day to the ms, rounded."""
+    at_ms = round(at_ns / 1_000_000)
+    return f"{_utc(at_ms * 1_000_000):%H:%M:%S}.{at_ms % 1000:03}"
+
+
 def nothing_found(found: dict[str, Any]) -> str:
-    """Return the one line that says why there is no request; empty when there is one."""
+    """Return the one line that says why there is no request; empty when there is one, or the log has statistics."""
     log, lines, looks = found["log"], found["lines"], found["looks"]
-    if found["requests"]["total"]:
+    if found["requests"]["total"] or found["statistics"]:
         return ""
     if log["bytes"] == 0:
         return f"no request found: {log['name']} is empty"
@@ -74,10 +121,15 @@ def _starts(page: Page, starts: Sequence[dict[str, Any]]) -> None:
 def _settings(page: Page, settings: Sequence[dict[str, Any]], *, several: bool) -> None:
     shown: list[dict[str, Any]] = []
     last: dict[str, Any] = {}
+    asked = [one for one in settings if one["applied"] is None]
     for one in settings:  # of a further start only what it has otherwise
+        if one["applied"] is None:
+            continue
         if last.get(one["name"]) != (one["applied"],):
             shown.append(one)
         last[one["name"]] = (one["applied"],)
+    if asked:
+        _asked(page, asked)
     if not shown:
         return
     further = "; of further starts only those that differ" if several else ""
@@ -91,6 +143,14 @@ def _settings(page: Page, settings: Sequence[dict[str, Any]], *, several: bool) 
     )
     if len(shown) > _MOST_SETTINGS:
         page.say(f"  and {len(shown) - _MOST_SETTINGS:,} more, in --json")
+
+
+def _asked(page: Page, asked: Sequence[dict[str, Any]]) -> None:
+    page.say(
+        "Asked for on the command line, and stated nowhere as in force: "
+        + ", ".join(f"{one['name']}={shortened(one['requested'])}" for one in asked[:_MOST_SETTINGS])
+        + f" (line {', '.join(dict.fromkeys(str(one['line']) for one in asked))})"
+    )
 
 
 def _requests(page: Page, requests: dict[str, Any]) -> None:

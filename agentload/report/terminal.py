@@ -1,23 +1,17 @@
 """What does an account say, on a terminal? Plain text that fits 80 columns, every doubt with its advice."""
 
-import io
-import textwrap
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from agentload.core.accounting import Unknown
+from agentload.report import memory_lines, metrics_lines, probe_terminal, statistics_lines
+from agentload.report.comparison_tables import published
+from agentload.report.page import NONE, Page, percent, seconds, shortened
 
-_WIDTH: Final = 80
-_TABLES: Final = 1_000  # a table is as wide as its numbers: rich would shorten them without a word
+__all__ = ["Page", "percent", "render", "seconds", "segment_body", "shortened"]
+
 _COUNTED: Final = tuple(one.name for one in fields(Unknown))
-_NONE: Final = "-"  # the source did not say; never 0
-_TEXTS: Final = frozenset(("task", "ended", "variant", "counts", "verdict", "grade", "quantity"))
-_LONGEST_VALUE: Final = 40  # characters of a setting's value: a model's path made lines of 140
 
 
 def render(found: dict[str, Any]) -> str:
@@ -25,15 +19,25 @@ def render(found: dict[str, Any]) -> str:
     page = Page()
     _head(page, found)
     log_format = None if found["lines"]["format"] == "unknown" else found["lines"]["format"]
+    counts = found["lines"].get("counts_requests", True)
     running = found.get("running", False)
-    for segment in found["segments"]:
-        _segment(page, segment, log_format, running=running)
-    if found["agents"]:
+    probe = found.get("probe")
+    if probe is not None:
+        probe_terminal.run(page, probe, found["segments"])
+        published(page, probe["published"])
+    for segment in found["segments"] if probe is None else ():
+        _segment(page, segment, log_format, running=running, counts=counts)
+    if found["agents"] and probe is None:
         _agents(page, found["agents"])
     if found["work"] is not None:
         _work(page, found)
-    _proof(page, found, by_log=log_format is not None)
-    if not running and any(segment["whole"]["prefill_tok_s"] is not None for segment in found["segments"]):
+    statistics_lines.say(page, found.get("statistics"))
+    _proof(page, found, by_log=log_format is not None and counts)
+    if (
+        probe is None
+        and not running
+        and any(segment["whole"]["prefill_tok_s"] is not None for segment in found["segments"])
+    ):
         page.say(
             'to compare runs: prefill tok/s in row "all" (new prefill tokens / busy s); it holds for different amounts '
             "of work, but one run of each does not prove a difference"
@@ -43,77 +47,38 @@ def render(found: dict[str, Any]) -> str:
     return page.text()
 
 
-class Page:
-    """Lines of text and tables, one below the other."""
-
-    def __init__(self) -> None:
-        self._out = io.StringIO()
-        self._console = Console(
-            file=self._out, width=_TABLES, color_system=None, highlight=False, emoji=False, markup=False
-        )
-
-    def say(self, line: str) -> None:
-        """Add a line, which is broken between words where it is too long."""
-        wrapped = textwrap.wrap(
-            _plain(line), _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-        )
-        self._out.write("\n".join(wrapped) + "\n")
-
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Add a table; columns after the first are numbers, those of `_TEXTS` excepted."""
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for index, column in enumerate(columns):
-            left = index == 0 or column in _TEXTS
-            table.add_column(column, justify="left" if left else "right", no_wrap=True)
-        for row in rows:
-            table.add_row(*(Text(_plain(cell)) for cell in row))
-        with self._console.capture() as captured:
-            self._console.print(table)
-        self.say(title)
-        self._out.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
-
-    def gap(self) -> None:
-        """Add an empty line."""
-        self._out.write("\n")
-
-    def text(self) -> str:
-        """Return all of it."""
-        return self._out.getvalue()
-
-
-def _plain(text: str) -> str:
-    """Without what a terminal would obey: names and reasons come from servers and models."""
-    return "".join(char if char.isprintable() else " " if char.isspace() else "\ufffd" for char in text)
-
-
 def _head(page: Page, found: dict[str, Any]) -> None:
     simulated = "SIMULATED " if found["simulated"] else ""
     why = f": {found['why']}" if found["why"] else ""
     server, corpus = found["server"], found["corpus"]
     state = "started, still running" if found.get("running") else found["status"]
     page.say(f"{simulated}{found['run']}  {state}{why}")
-    page.say(f"server {server['kind']} {server.get('base_url') or ''} model {server.get('model') or _NONE}")
+    page.say(f"server {server['kind']} {server.get('base_url') or ''} model {server.get('model') or NONE}")
     at = f" at {corpus['commit'][:12]}" if corpus["commit"] else ""
     page.say(f"corpus {corpus['name']}{at}; sandbox {found['sandbox']}")
 
 
-def _segment(page: Page, segment: dict[str, Any], log_format: str | None, *, running: bool) -> None:
+def _segment(page: Page, segment: dict[str, Any], log_format: str | None, *, running: bool, counts: bool) -> None:
     whole = segment["whole"]
     missing = "it has not ended" if running else "its end marker is missing"
     wall = missing if whole["wall_ns"] is None else f"{seconds(whole['wall_ns'])} s between its markers"
     page.gap()
     page.say(f"segment {segment['segment']}, condition {segment['condition']}: {wall}")
-    segment_body(page, segment, log_format)
+    segment_body(page, segment, log_format, counts=counts)
 
 
-def segment_body(page: Page, segment: dict[str, Any], log_format: str | None) -> None:
-    """Add what a segment's account says, below its header; `log_format` None: no log of a server counted its tokens."""
+def segment_body(page: Page, segment: dict[str, Any], log_format: str | None, *, counts: bool = True) -> None:
+    """Add what a segment's account says, below its header.
+
+    `log_format` None: there is no log of a server; `counts` false: it has one, which tells no tokens of a request.
+    """
     whole = segment["whole"]
+    by_answers = f"the answers: {'there is no log' if log_format is None else 'the log has none of a request'}"
     rows = [("all", whole), *segment["agents"].items()]
     if segment["no_agent"]:
         rows.append(("not ours", segment["no_agent"]))
     page.table(
-        f"Work, in tokens counted by {'the answers: there is no log' if log_format is None else 'the server log'}",
+        f"Work, in tokens counted by {'the server log' if log_format is not None and counts else by_answers}",
         ("", "requests", "prompt", "= cached", "+ new prefill", "decoded", "without counts"),
         [
             (
@@ -156,6 +121,8 @@ def segment_body(page: Page, segment: dict[str, Any], log_format: str | None) ->
             f"server process: {segment['server_cpu_s']:.1f} CPU-s; everything else on this machine: "
             f"{segment['host_other_cpu_s']:.1f} CPU-s"
         )
+    for line in (*memory_lines.of_segment(segment), *metrics_lines.of_segment(segment)):
+        page.say(line)
     _contexts(page, segment)
     for what, names in (("begin", segment["straddles_begin"]), ("end", segment["straddles_end"])):
         if names:
@@ -250,7 +217,7 @@ def _agents(page: Page, agents: Sequence[dict[str, Any]]) -> None:
         [
             (
                 _who(one),
-                one["task"],
+                one["task"] + (f" + {len(one['tasks']) - 1}" if one.get("tasks") else ""),
                 one["end"] + (" (too little work)" if one["too_little_work"] else ""),
                 str(one["requests"]),
                 str(one["tool_calls"]),
@@ -266,13 +233,35 @@ def _agents(page: Page, agents: Sequence[dict[str, Any]]) -> None:
             (
                 _who(one),
                 _n(one["growth_tokens"]),
-                f"{len(one['facts_found'])}/{len(one['facts'])}",
-                f"{len(one['likely_opened'])}/{len(one['likely_opened']) + len(one['likely_missed'])}",
+                *_found(one),
                 seconds(one["start_late_ns"], 3),
             )
             for one in agents
         ],
     )
+    chained = [(_who(one), task) for one in agents for task in one.get("tasks") or ()]
+    if chained:
+        page.table(
+            "Chained tasks: one conversation an agent, whose limits they share",
+            ("", "task", "ended", "requests", "tool calls", "facts", "files"),
+            [
+                (
+                    who,
+                    task["task"],
+                    task["end"] or "not begun",
+                    str(task["requests"]),
+                    str(task["tool_calls"]),
+                    *_found(task),
+                )
+                for who, task in chained
+            ],
+        )
+
+
+def _found(one: dict[str, Any]) -> tuple[str, str]:
+    """Return facts answered and files opened, of those that a task, or an agent's tasks, are about."""
+    files = len(one["likely_opened"])
+    return f"{len(one['facts_found'])}/{len(one['facts'])}", f"{files}/{files + len(one['likely_missed'])}"
 
 
 def _who(one: dict[str, Any]) -> str:
@@ -291,10 +280,15 @@ def _work(page: Page, found: dict[str, Any]) -> None:
             f"{work['tool_calls']} tool calls"
         )
         return
-    parts = ("tool_calls", "answers", "failed_requests", "cut_requests", "broken_off")
-    called = work["requests"] - sum(work[part] for part in parts)
+    turns = work.get("tool_turns")
+    turns = work["tool_calls"] if turns is None else turns
+    parts = ("answers", "failed_requests", "cut_requests", "broken_off")
+    called = work["requests"] - turns - sum(work[part] for part in parts)
+    several = turns != work["tool_calls"]
     page.say(
-        f"requests {work['requests']} = tool calls {work['tool_calls']} + answers {work['answers']}"
+        f"requests {work['requests']} = "
+        + (f"turns with tool calls {turns} ({work['tool_calls']} calls)" if several else f"tool calls {turns}")
+        + f" + answers {work['answers']}"
         + (f" (sent back as too early: {work['nudges']})" if work["nudges"] else "")
         + f" + failed {work['failed_requests']}"
         + (f" + cut off at the end of an agent's time {work['cut_requests']}" if work["cut_requests"] else "")
@@ -339,35 +333,16 @@ def _proof(page: Page, found: dict[str, Any], *, by_log: bool) -> None:
         if one["verdict"] != "defaulted":
             page.say(
                 f"setting {one['name']}: requested {shortened(one['requested'])}, in force "
-                f"{_NONE if one['applied'] is None else shortened(one['applied'])}: "
+                f"{NONE if one['applied'] is None else shortened(one['applied'])}: "
                 f"{one['verdict']}{' by ' + one['source'] if one['source'] else ''}"
             )
     if clock["error_ns"] is not None:
         page.say(f"log times stand on the client's clock within {clock['error_ns'] / 1e6:.1f} ms")
 
 
-def shortened(value: object) -> str:
-    """A value as text of at most 40 characters: of a longer one, such as a path, the middle is left out."""
-    text = str(value)
-    if len(text) <= _LONGEST_VALUE:
-        return text
-    head = _LONGEST_VALUE // 3  # the end of a path says more than its beginning
-    return f"{text[:head]}...{text[head + 3 - _LONGEST_VALUE :]}"
-
-
 def _n(value: int | None) -> str:
-    return _NONE if value is None else f"{value:,}"
-
-
-def seconds(value_ns: float | None, digits: int = 1) -> str:
-    """Nanoseconds as seconds; a dash for None."""
-    return _NONE if value_ns is None else f"{value_ns / 1e9:.{digits}f}"
+    return NONE if value is None else f"{value:,}"
 
 
 def _f(value: float | None, digits: int) -> str:
-    return _NONE if value is None else f"{value:.{digits}f}"
-
-
-def percent(value: float | None) -> str:
-    """A share as a percentage; a dash for None."""
-    return _NONE if value is None else f"{value * 100:.1f} %"
+    return NONE if value is None else f"{value:.{digits}f}"

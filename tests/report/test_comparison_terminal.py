@@ -143,6 +143,35 @@ def test_a_sweep_shows_every_variant_and_pair(tmp_path: Path) -> None:
     assert "- A/C: at the spread seen" in " ".join(text.split())
 
 
+def test_single_runs_have_no_range_that_could_overlap(tmp_path: Path) -> None:
+    planned = design(2048, 512, 128, repeats=1)
+    taken = {"A": 500.0, "B": 330.0, "C": 220.0}
+    text = render(
+        compare(whole(planned, tmp_path / "e", speeds(planned, {s.run: taken[s.variant] for s in planned.steps})))
+    )
+    decides = text.partition("prefill speed, decides")[2]
+    assert cells(decides, "A/B")[:5] == ["A/B", "1.52", "-", "-", "one run a side: no verdict"]
+    assert "overlap" not in decides.partition("pairs")[2].partition("equal_work_s in")[0]
+
+
+def test_the_answer_names_a_metric_that_got_worse(tmp_path: Path) -> None:
+    """B prefills 1,000 tokens in 1 s against 2 s, and decodes 100 in 20 s against 10 s.
+
+    A's decode is 100 / 10 s, B's 100 / 20 s, ranges of 0.01 tok/s: distinguished the other way.
+    """
+    planned = design(2048, 512, repeats=2)
+
+    def ran(quantum: int, prefill_s: float, decode_s: float) -> Ran:
+        asked = [Asked("a0", 1, 0.0, 1000, 500, prefill_s, 0, 0.0), Asked("a1", 1, 0.0, 0, 500, 0.0, 100, decode_s)]
+        return Ran({"s1": asked}, ds4_log(quantum))
+
+    took = {"A": iter(((2.0, 10.0), (2.001, 10.01))), "B": iter(((1.0, 20.0), (1.001, 20.01)))}
+    runs = {one.run: ran({"A": 2048, "B": 512}[one.variant], *next(took[one.variant])) for one in planned.steps}
+    found = compare(whole(planned, tmp_path / "e", runs))
+    assert found["headline"]["price"][0] == "decode speed is 4.999 against 9.995 tok/s of A, distinguished"
+    assert "; the price: decode speed is 4.999 against" in flowing(found)
+
+
 def test_the_fixed_workload_shows_each_concurrency(tmp_path: Path) -> None:
     planned = design(
         *(131_072, 65_536), setting="ctx", repeats=2, workload="fixed", metric="decode_tok_s",

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "tests" / "serverlogs"
 DS4 = LOGS / "ds4" / "truth_batched6_q2048.log"
 LLAMA = LOGS / "llamacpp" / "three_agents.log"
+VERSIONS = {"requests": 1, "phases": 1, "segments": 1, "samples": 2}
 MS = 1_000_000
 S = 1_000_000_000
 
@@ -141,7 +142,7 @@ def test_each_row_follows_the_schema_beside_it(path: Path, tmp_path: Path) -> No
     export(tmp_path, path, "jsonl")
     for name in TABLES:
         schema = json.loads((tmp_path / f"{name}.schema.json").read_bytes())
-        assert schema["$id"] == f"agentload.{name}/1"
+        assert schema["$id"] == f"agentload.{name}/{VERSIONS[name]}"
         jsonschema.Draft202012Validator.check_schema(schema)
         validator = jsonschema.Draft202012Validator(schema)
         for row in rows(tmp_path / f"{name}.jsonl"):
@@ -240,6 +241,14 @@ def test_a_window_of_the_clients_clock_is_no_prefill_time() -> None:
     assert (by_usage["prefill_wait_time_ms"], by_usage["prefill_time_ms"]) == (None, 9.0)
 
 
+def test_a_prefill_that_would_begin_before_it_was_sent_has_no_wait() -> None:
+    """A log of whole seconds: the wait is not known, what the prefill took is."""
+    early = computed(t_sent=1_000 * MS, prefill_start=927 * MS, prefill_end=1_927 * MS, prefill_source=Source.LOG)
+    assert (early["prefill_wait_time_ms"], early["prefill_time_ms"]) == (None, 1000.0)
+    at_once = computed(t_sent=1_000 * MS, prefill_start=1_000 * MS, prefill_source=Source.LOG)
+    assert at_once["prefill_wait_time_ms"] == 0.0
+
+
 def test_what_only_the_log_knows_has_no_time_from_sending() -> None:
     alone = computed(prefill_start=5, prefill_end=MS + 5, prefill_source=Source.LOG)
     assert alone == {
@@ -260,7 +269,10 @@ def test_both_formats_hold_the_same_rows(tmp_path: Path) -> None:
         assert pl.read_parquet(tmp_path / "b" / f"{name}.parquet").rows(named=True) == rows(
             tmp_path / "a" / f"{name}.jsonl"
         )
-        assert pl.read_parquet_metadata(tmp_path / "b" / f"{name}.parquet")["schema"] == f"agentload.{name}/1"
+        assert (
+            pl.read_parquet_metadata(tmp_path / "b" / f"{name}.parquet")["schema"]
+            == f"agentload.{name}/{VERSIONS[name]}"
+        )
 
 
 @pytest.mark.parametrize("to", ["jsonl", "parquet"])
@@ -293,8 +305,8 @@ def test_a_table_of_an_older_account_is_refused_with_its_missing_column(tmp_path
 
 
 def test_an_unknown_format_is_answered_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"there is jsonl, parquet"):
-        exports.by_name("csv")
+    with pytest.raises(UsageError, match=r"there is csv, jsonl, parquet"):
+        exports.by_name("xlsx")
 
 
 def test_every_export_is_one_file_and_one_line_in_the_project() -> None:

@@ -115,6 +115,30 @@ def test_the_time_to_first_token_is_shown_of_all_and_of_each_agent(found: dict[s
     assert "first token" not in terminal.render(found)
 
 
+def test_the_smallest_free_memory_and_the_filled_context_are_shown_where_they_are_known(found: dict[str, Any]) -> None:
+    gib = 1 << 30
+    card = {"index": 2, "name": "RTX 3060", "free_min_bytes": gib // 2, "at": 1, "total_bytes": 12 * gib}
+    found["segments"][0]["memory"] = {
+        "host_free_min_bytes": 3 * gib,
+        "at": 1,
+        "host_total_bytes": 64 * gib,
+        "devices": [card],
+        "server_rss_max_bytes": None,
+    }
+    found["segments"][0]["context"] = {
+        "filled_tokens": 7_000,
+        "request": "a1-r4",
+        "configured_tokens": 8_192,
+        "setting": "n_ctx_slot",
+    }
+    text = prose(terminal.render(found))
+    assert "free memory, of this machine: host 3.00 of 64.0 GiB; device 2 (RTX 3060) 0.50 of 12.0 GiB" in text
+    assert "longest context filled: 7,000 tokens (a1-r4) of n_ctx_slot 8,192, a capacity" in text
+    for name in ("memory", "context"):  # an account of an earlier version has neither
+        del found["segments"][0][name]
+    assert "free memory" not in terminal.render(found)
+
+
 def test_tool_calls_that_were_not_run_are_said_when_there_are_some(found: dict[str, Any]) -> None:
     assert "not run" not in terminal.render(found)
     found["work"]["calls_not_run"] = 3
@@ -196,7 +220,8 @@ def test_numbers_wider_than_the_page_are_whole(found: dict[str, Any]) -> None:
 
 
 def test_a_request_cut_off_at_the_end_of_an_agents_time_has_its_place_in_the_sum(found: dict[str, Any]) -> None:
-    found["work"] |= {"requests": 5, "tool_calls": 2, "answers": 1, "failed_requests": 0, "cut_requests": 2}
+    turns = {"tool_calls": 2, "tool_turns": 2}
+    found["work"] |= {**turns, "requests": 5, "answers": 1, "failed_requests": 0, "cut_requests": 2}
     said = "requests 5 = tool calls 2 + answers 1 + failed 0 + cut off at the end of an agent's time 2"
     assert said in prose(terminal.render(found))
 

@@ -73,7 +73,10 @@ def _requests_computed() -> dict[str, pl.Expr]:
 
     return {
         # What the client's clock calls the start of a prefill is the sending: there is no wait to be seen in it.
-        "prefill_wait_time_ms": pl.when(source == "log").then(ms("prefill_start", "t_sent")),
+        # Nor is there one below 0: the log's clock is known that badly, and how long it waited is not known.
+        "prefill_wait_time_ms": pl.when((source == "log") & (pl.col("prefill_start") >= pl.col("t_sent"))).then(
+            ms("prefill_start", "t_sent")
+        ),
         "prefill_time_ms": pl.when(source.is_in(["log", "usage"])).then(ms("prefill_end", "prefill_start")),
         "ttft_ms": ms("t_first_token", "t_sent"),
         "total_time_ms": ms("t_done", "t_sent"),

@@ -1,6 +1,7 @@
 """How is a table written as Parquet? Its schema's id stands in the file's metadata, under `schema`."""
 
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,9 @@ class Parquet:
 
     def write(self, path: Path, rows: pl.DataFrame, table: Table) -> None:
         """Write the rows; the same bytes for the same rows."""
-        rows.write_parquet(path, compression="zstd", statistics=True, metadata={"schema": table.id})
+        made = BytesIO()  # polars tells of a full disk in many ways, of which some are no OSError
+        rows.write_parquet(made, compression="zstd", statistics=True, metadata={"schema": table.id})
+        path.write_bytes(made.getbuffer())
 
 
 EXPORT: Final = Parquet()
