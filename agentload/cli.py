@@ -24,10 +24,16 @@ from agentload.errors import AgentloadError, InterruptionError
 SUMMARIES: Final = {
     "ab": "Compare values of one setting: runs in a balanced order, each on a fresh server, and a verdict.",
     "account": "Account for a run, or for any server log.",
+    "compare": "Compare runs that were made by hand, by the settings that they prove; verdict and report as of ab.",
     "corpus": "The pinned source trees that agents work on.",
+    "diagnose": "Say who stalled whom in a run, why what was prefilled again, and what to try.",
+    "doctor": "Look at a server and at this machine before a night is spent on them.",
     "export": "Write a run's or a log's tables, each with its schema.",
-    "report": "Show a run's account in the terminal.",
+    "probe": "Throw cold prompts at a server while sessions write, and account for what it cost both.",
+    "quantum": "Say which prefill chunk keeps a mixture-of-experts model's experts busy, and who waits.",
+    "report": "Show what a run or an experiment says; what is missing of its derived files is made first.",
     "run": "Run coding agents against a server and account for their work.",
+    "tasks": "What agents are asked to do, and how an answer is told from noise.",
     "twin": "A simulated ds4-server, held against published measurements.",
 }
 
@@ -36,7 +42,7 @@ _HELP: Final = (
     "from the server's own log."
 )
 
-
+_KINDS: Final = {"int": "a whole number", "float": "a number", "bool": "true or false"}  # pydantic's names for them
 _READER_GONE: Final = 128 + 13  # what a shell shows for a program that SIGPIPE ended
 
 
@@ -168,10 +174,23 @@ def main() -> None:
     except AgentloadError as error:
         _fail(str(error), error.exit_code)
     except TyperException as error:  # an unknown option or command, a value that does not convert
-        _fail(error.format_message(), error.exit_code)
+        _fail(_said(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):  # also while a command's parts were still being imported
         _fail("interrupted", InterruptionError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _said(error: TyperException) -> str:
+    """Return what is wrong with the command line; of a value that does not convert also which one it is.
+
+    Such an error comes from a pydantic one, known by its method: --help does without importing pydantic.
+    """
+    errors, param = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
+    if errors is None or param is None:
+        return error.format_message()
+    found = errors()[0]
+    expected = _KINDS.get(found["type"].partition("_")[0], found["msg"].removeprefix("Input should be "))
+    return f"{max(param.opts, key=len)}: expected {expected}, got {found['input']!r}"
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:

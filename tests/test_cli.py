@@ -81,7 +81,7 @@ def test_a_command_that_is_called_is_imported_and_no_other() -> None:
         "{HEAVY}", '{"agentload.commands.corpus", "agentload.commands.run", "openai"}'
     )
     done = subprocess.run([sys.executable, "-c", script], env=ENV, capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("standard ")
+    assert done.stdout.startswith("large ")
     assert done.stderr == "['agentload.commands.corpus']\n"
 
 
@@ -106,7 +106,12 @@ def test_without_a_command_the_help_is_shown() -> None:
         (("--", "nope"), "No such command 'nope'."),
         (("account",), "Missing argument 'path'."),
         (("report", "a", "b"), "Got unexpected extra argument"),
-        (("run", "--agents", "three"), "Invalid value for '--agents'"),
+        (("run", "--agents", "three"), "agentload: --agents: expected a whole number, got 'three'"),
+        (("run", "--stagger", "soon"), "agentload: --stagger: expected a number, got 'soon'"),
+        (("run", "--stagger="), "agentload: --stagger: expected a number, got ''"),
+        (("run", "--stagger=-1"), "agentload: --stagger: expected at least 0, got -1"),
+        (("run", "--stagger=nan"), "agentload: --stagger: expected a finite number, got nan"),
+        (("twin", "serve", "--port", "99999"), "agentload: --port: expected less than or equal to 65535, got '99999'"),
         (("run", "--agents"), "Option '--agents' requires an argument."),
         (("corpus", "nope"), "No such command 'nope'."),
         (("corpus", "path", "nope"), "no corpus named 'nope': there is "),

@@ -67,7 +67,10 @@ def ab(
     server_args: ServerArgs = None,
     base_url: Annotated[str | None, option("A running server, for request parameters: it is not restarted.")] = None,
     model: Annotated[str | None, option("Its model.", "the first of /v1/models")] = None,
-    workload: Annotated[str | None, option("agents, or fixed: equal requests, 1, 4 and 8 at once.", "agents")] = None,
+    workload: Annotated[
+        str | None,
+        option("agents; fixed: equal requests, 1, 4 and 8 at once; probe: cold prompts while others write.", "agents"),
+    ] = None,
     metric: Annotated[
         str | None,
         option("The metric that decides.", "prefill_tok_s; embedded server: prefill_tokens_per_cpu_s"),

@@ -26,7 +26,7 @@ def account(
 
     A run: its derived/ is made anew from the raw files alone, the same bytes each time. A log: what of it was
     understood, the settings it proves, its requests and their sums; nothing is written unless --out names a folder.
-    Exits with 1 when a log has no request, or a run failed or was cut short.
+    Exits with 1 when a log has neither requests nor statistics, or a run failed or was cut short.
     """
     if is_run(path):
         if log_format is not None or out is not None:
@@ -62,8 +62,8 @@ def _of_log(path: Path, log_format: str | None, out: Path | None, *, as_json: bo
 
 
 def _write(made: logfile.LogAccount, out: Path) -> None:
-    frames = made.frames()
-    with new_files(out, ["account.json", *(f"{name}.parquet" for name in frames)]) as place:
+    each = made.tables()
+    with new_files(out, ["account.json", *(f"{name}.parquet" for name in each)]) as place:
         (place / "account.json").write_text(accounts.text(made.found), encoding="utf-8")
-        for name, frame in frames.items():
-            tables.write(place, name, frame)
+        for name, make in each.items():
+            tables.write(place, name, make())

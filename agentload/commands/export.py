@@ -21,7 +21,7 @@ def export(
     path: Annotated[
         Path, typer.Argument(readable=False, help="A run directory, a server's log, or - for a log on stdin.")
     ],
-    to: Annotated[str, typer.Option("--to", help="The format: jsonl or parquet.")],
+    to: Annotated[str, typer.Option("--to", help="The format: csv, jsonl or parquet.")],
     out: Annotated[Path | None, typer.Option(help="The folder (default: exports/NAME-FORMAT).")] = None,
     log_format: Annotated[str | None, typer.Option("--format", help="A log's own format (default: detected).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the files and their rows as JSON.")] = False,

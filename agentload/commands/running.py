@@ -2,16 +2,18 @@
 
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import anyio
 import typer
+from rich.console import Console
 
 from agentload.analysis import account as accounts
 from agentload.artifacts.rundir import Manifest, RunDir
-from agentload.report import terminal
-from agentload.run import runner
+from agentload.report import live, terminal
+from agentload.report.page import plain
+from agentload.run import progress, runner
 from agentload.run.scenario import Scenario
 
 
@@ -24,17 +26,26 @@ def carry_out(
         AgentloadError: the run failed; where there is a run directory, it is named before.
         typer.Exit: 1 when the run is not whole, 2 when it failed in itself.
     """
-
-    def say(line: str) -> None:
-        if not quiet:
-            _say(line)
-
     made: list[RunDir] = []
     shown = cancelled = False
+    view = None if quiet else _view(env)
+
+    def say(line: str) -> None:
+        line = plain(line)  # names and errors come from servers
+        if view is not None:
+            with suppress(OSError):
+                view.say(line)
+        elif not quiet:
+            _say(line)
 
     async def do() -> tuple[RunDir, Manifest]:
         nonlocal cancelled
-        target = await runner.run(chosen, out, env, say, verbatim, opened=made.append)
+        with view or nullcontext():
+            period_s = progress.PERIOD_S if view is None else live.PERIOD_S
+            show = None if view is None else view.show
+            target = await runner.run(
+                chosen, out, env, say, verbatim, opened=made.append, progress_s=period_s, show=show
+            )
         manifest = target.read_manifest()
         if manifest.status == "cancelled":
             # Already here, since taking the event loop down takes a moment: an impatient Ctrl-C costs no account.
@@ -59,6 +70,12 @@ def carry_out(
     if manifest.status != "success":
         say(f"status: {manifest.status}: {manifest.why}")
         raise typer.Exit(1)
+
+
+def _view(env: Mapping[str, str]) -> live.LiveView | None:
+    """What draws how it stands, for somebody who can see it."""
+    console = Console(stderr=True)
+    return live.LiveView(console) if live.wanted(console, env) else None
 
 
 def _on_signals(act: signal.Handlers) -> None:

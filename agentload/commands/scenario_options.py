@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from agentload import plugins
 from agentload.errors import UsageError
-from agentload.run import scenario
+from agentload.run import scenario, toml_file
 
 KeyPath = tuple[str, ...]  # of a scenario's key: ("limits", "wall_s")
 
@@ -43,7 +44,65 @@ Context = Annotated[int | None, limit("Most tokens of context of an agent.", "co
 UnsafeNoSandbox = Annotated[
     bool, typer.Option("--unsafe-no-sandbox", help="Run tools without a sandbox where none works.")
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Of the twin: an option, NAME=VALUE; may be repeated.", show_default=False),
+]
+Boot = Annotated[int | None, option("Of the twin: the number of its start; each has its own noise.", "0")]
+BaseUrl = Annotated[str | None, option("The endpoint, http://HOST:PORT/v1 (or OPENAI_BASE_URL).")]
+Model = Annotated[str | None, option("Its model.", "the first of /v1/models")]
+Launch = Annotated[str | None, option("Start and own this server; {port} becomes a free port.")]
+ServerLog = Annotated[str | None, option("The log file of the server behind --base-url.")]
+LogFormat = Annotated[
+    str | None, option(f"The log's format: {', '.join(plugins.names(plugins.SERVERLOGS))}.", "detected")
+]
+Corpus = Annotated[
+    str | None,
+    option(
+        "A pinned corpus' name, or the path of a git checkout of yours (with a slash in it).",
+        "standard; embedded server: tiny",
+    ),
+]
+Name = Annotated[str | None, option("Part of the run directory's name.", DEFAULTS["name"])]
+Condition = Annotated[str | None, option("What is under test, as the markers say it.", DEFAULTS["condition"])]
+Out = Annotated[Path, typer.Option(help="Where run directories are made.")]
+OUT: Final = Path("runs")
+AsJson = Annotated[bool, typer.Option("--json", help="Print account.json alone on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")]
+
+
+def settle(
+    file: Path | None,
+    held: toml_file.TomlFile | None,
+    given: Mapping[KeyPath, tuple[str, Any]],
+    fields: dict[str, Any],
+    *,
+    changed: bool,
+    warmup: bool,
+) -> tuple[scenario.Scenario, bytes | None]:
+    """Return the scenario that a file's `fields` and options make, and the file's bytes where it says all of it.
+
+    Args:
+        file: the user's, None without one.
+        held: its content.
+        given: of each key the option that gave it, and its value.
+        fields: the file's, already with these values in their places.
+        changed: whether the fields are no longer the file's own.
+        warmup: send the usual warm-up, where the file names none.
+
+    Raises:
+        UsageError: a value is not acceptable; its option, or file and line, are named.
+    """
+    verbatim = held.data if held is not None and not changed else None
+    chosen = scenario.from_fields(
+        fields,
+        str(file) if file else "",
+        text=held.text if held is not None else "",
+        options={".".join(path): name for path, (name, _) in given.items()},
+    )
+    if warmup and chosen.warmup is None:
+        return chosen.model_copy(update={"warmup": chosen.usual_warmup}), None
+    return chosen, verbatim
 
 
 def corpus_key(corpus: str | None) -> str:
@@ -71,6 +130,8 @@ def changed_by(fields: dict[str, Any], given: Mapping[KeyPath, Any]) -> dict[str
     if ("corpus",) in given or ("corpus_path",) in given:
         changed.pop("corpus", None)
         changed.pop("corpus_path", None)
+    if ("tasks",) in given or ("chain",) in given:
+        changed.pop("tracks", None)
     for path, value in given.items():
         if len(path) == 1:
             changed[path[0]] = value
@@ -107,6 +168,48 @@ def pairs(texts: list[str] | None) -> dict[str, str] | None:
             raise UsageError(f"--set: {name} is given twice: expected one value, got {found[name]!r} and {value!r}")
         found[name] = value
     return found or None
+
+
+def server_ones(
+    *,
+    server: str | None,
+    profile: str | None,
+    set_: list[str] | None,
+    boot: int | None,
+    base_url: str | None,
+    model: str | None,
+    launch: str | None,
+    server_log: str | None,
+    log_format: str | None,
+    server_args: str | None,
+) -> dict[KeyPath, tuple[str, Any]]:
+    """Return the keys of the options that say which server a run has, each with its option and its value."""
+    return {
+        ("server", "kind"): ("--server", server),
+        ("server", "profile"): ("--profile", profile),
+        ("server", "set"): ("--set", pairs(set_)),
+        ("server", "boot"): ("--boot", boot),
+        ("server", "base_url"): ("--base-url", base_url),
+        ("server", "model"): ("--model", model),
+        ("server", "launch"): ("--launch", launch),
+        ("server", "log"): ("--server-log", server_log),
+        ("server", "log_format"): ("--log-format", log_format),
+        ("server", "args"): ("--server-args", words(server_args)),
+    }
+
+
+def numbers(option_name: str, text: str | None) -> list[int] | None:
+    """Read whole numbers with commas between them.
+
+    Raises:
+        UsageError: there is something else.
+    """
+    if text is None:
+        return None
+    try:
+        return [int(one) for one in text.split(",")]
+    except ValueError as error:
+        raise UsageError(f"{option_name}: expected whole numbers such as 0,3, got {text!r:.80}") from error
 
 
 def words(text: str | None) -> list[str] | None:

@@ -169,7 +169,10 @@ def refused(result: Result) -> str:
     ("options", "message"),
     [
         ((), "--vary: expected what varies"),
-        (("--launch", LAUNCH), "--launch: {q} has no values (--vary q=V1,V2): there are {port}, {kv_dir}"),
+        (
+            ("--launch", LAUNCH),
+            "--launch: {q} has no values (--vary q=V1,V2): there are {port}, {kv_dir}, {export_dir}",
+        ),
         (("--launch", LAUNCH, "--vary", "k=1,2"), "--vary: expected {k} in the command (--launch)"),
         (("--launch", LAUNCH + " {z}", "--vary", "q=1,2"), "--launch: {z} has no values"),
         (("--launch", LAUNCH, "--vary", "q=1,1"), "--vary: the same value twice: q=1"),
@@ -179,7 +182,10 @@ def refused(result: Result) -> str:
         (("--launch", "serve {q}", "--vary", "q=1,2"), "--launch: expected the server's address"),
         (("--server", "twin", "--vary", "quantum=1,2"), "no option 'quantum': expected prefill_quantum"),
         (("--server", "twin", *VARY, "--set", "mixed_prefill_quantum=1"), "(--set) is given too"),
-        (("--server", "twin", *VARY, "--workload", "replay"), "--workload: expected 'agents' or 'fixed', got 'replay'"),
+        (
+            ("--server", "twin", *VARY, "--workload", "replay"),
+            "--workload: expected 'agents', 'fixed' or 'probe', got 'replay'",
+        ),
         (("--server", "twin", *VARY, "--metric", "speed"), "--metric: expected a metric: prefill_tok_s"),
         (("--server", "twin", *VARY, "--repeat", "0"), "--repeat: expected at least 1, got 0"),
         (("--server", "twin", *VARY, "--name", "../x"), "--name: expected 1 to 64 letters"),

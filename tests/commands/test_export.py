@@ -58,7 +58,7 @@ def test_a_log_without_a_request_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((str(TRUTH), "--to", "csv"), "--to: expected one of jsonl, parquet, got 'csv'"),
+        ((str(TRUTH), "--to", "xlsx"), "--to: expected one of csv, jsonl, parquet, got 'xlsx'"),
         ((str(TRUTH),), "Missing option '--to'"),
         (("none", "--to", "jsonl"), "there is no none"),
         ((str(TRUTH), "--to", "jsonl", "--out", "taken"), "phases.jsonl is there already: nothing is overwritten"),
