@@ -24,6 +24,7 @@ from agentload.errors import ArtifactError, InputError
 
 Status = Literal["started", "success", "partial", "invalid", "cancelled", "error"]
 
+PAGE: Final = "report.html"  # of a run or an experiment: made from its files, and none of its evidence
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

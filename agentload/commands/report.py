@@ -13,7 +13,6 @@ from agentload.errors import ArtifactError, UsageError
 from agentload.report import comparison_terminal, markdown, terminal
 from agentload.report.html import render, said_experiment, said_run
 
-_PAGE: Final = "report.html"
 _OURS: Final = b'<meta name="generator" content="agentload '  # stands in the first 500 bytes of a page
 
 
@@ -41,7 +40,7 @@ def report(
         raise UsageError("expected one of --json, --html and --markdown")
     if out is not None and not as_html:
         raise UsageError("--out names the page's file: expected --html beside it")
-    target = out or path / _PAGE
+    target = out or path / rundir.PAGE
     if as_html and path.is_dir():
         _may_be_written(target)
     if (path / "design.json").is_file():

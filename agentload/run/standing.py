@@ -6,7 +6,7 @@ from typing import Final
 
 from agentload.analysis import account as accounts
 from agentload.artifacts.journal import RunDone, RunHistory
-from agentload.artifacts.rundir import RunDir, digest
+from agentload.artifacts.rundir import PAGE, RunDir, digest
 from agentload.errors import ArtifactError
 
 _BROKEN: Final = ("started", "cancelled", "error")  # nothing that a run of this status holds is a result
@@ -16,7 +16,7 @@ _DOUBTFUL: Final = ("partial", "invalid")
 def digests(run: RunDir) -> dict[str, str]:
     """Return the sha256 of each raw file, by its path in the run directory, and see that each is on the disk.
 
-    Hidden files and derived/ are none.
+    Hidden files, derived/ and a page that was made of the run are none.
 
     Raises:
         ArtifactError: a file cannot be read.
@@ -30,9 +30,8 @@ def _raw_files(folder: Path) -> list[str]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         if Path(parent) == folder and "derived" in folders:
             folders.remove("derived")
-        files = [name for name in files if not (Path(parent) == folder and name == "report.html")]
         found += [(Path(parent) / name).relative_to(folder).as_posix() for name in files if not name.startswith(".")]
-    return sorted(found)
+    return sorted(name for name in found if name != PAGE)
 
 
 def account_digest(run: RunDir) -> str:
