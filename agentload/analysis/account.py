@@ -5,7 +5,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from agentload.analysis import (
     accountfile,
@@ -33,6 +33,8 @@ from agentload.servers.settings import compare
 
 text = accountfile.text
 exit_code = checks.exit_code
+
+_TABLES: Final = ("requests", "phases", "segments", "samples")
 
 
 def account(path: Path) -> dict[str, Any]:
@@ -161,7 +163,7 @@ def _says_simulated(log: Path) -> bool:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Return account.json of the run at `path`; it is made first where it is missing, or the run was at work then.
+    """Return account.json of the run at `path`; made first where it or a table is missing, or the run was at work.
 
     Raises:
         InputError, ArtifactError: as `account`; or account.json is damaged.
@@ -169,7 +171,8 @@ def load(path: Path) -> dict[str, Any]:
     run = rundir.find(path)
     found = accountfile.read(run.derived / "account.json")
     made_on_the_way = found is not None and found["status"] == "started" and found.get("running", True)
-    return account(path) if found is None or made_on_the_way else found
+    whole = all((run.derived / f"{name}.parquet").is_file() for name in _TABLES)
+    return account(path) if found is None or made_on_the_way or not whole else found
 
 
 def _log(run: RunDir, evidence: raw.Evidence, doubts: list[Doubt]) -> LogFacts | None:

@@ -10,7 +10,7 @@ import numpy as np
 from agentload.analysis.stepvalues import StepFound
 from agentload.artifacts.design import Design
 from agentload.core.evidence_grade import QUANTITIES, Origin, grade
-from agentload.core.forecast import Forecast, restarts_needed
+from agentload.core.forecast import Forecast, Prospect, restarts_needed
 from agentload.core.metrics import Metric
 from agentload.core.records import Doubt
 from agentload.core.separation import Decision
@@ -21,6 +21,10 @@ UNITS: Final[Mapping[str, str]] = {"restart": "restart", "request": "set"}
 
 
 WORTH_NAMING: Final = 0.01
+
+_BARRED: Final = (
+    "no more of the same restarts: the values are apart by enough, but a doubt bars the verdict; do what it advises"
+)
 
 
 def worded(text: str, design: Design) -> str:
@@ -69,7 +73,7 @@ def judged(
         "order": None if verdict.order is None else asdict(verdict.order),
         "drift": None if verdict.drift is None else asdict(verdict.drift),
         "permutation": None if verdict.permutation is None else asdict(verdict.permutation),
-        "forecast": _forecast(forecast, design),
+        "forecast": _forecast(forecast, design, claimed=verdict.outcome.claims),
         "grade": {"grade": graded.grade.value, "reason": worded(graded.reason, design)},
         "refusals": [_doubt(one, design) for one in verdict.refusals],
         "doubts": [_doubt(one, design) for one in (*verdict.doubts, *_tiny(verdict))],
@@ -112,10 +116,12 @@ def _rule(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _forecast(found: Forecast, design: Design) -> dict[str, Any]:
+def _forecast(found: Forecast, design: Design, *, claimed: bool) -> dict[str, Any]:
+    # The forecast sees the values alone: values that are apart may be barred from a verdict all the same.
+    barred = found.prospect is Prospect.DONE and not claimed
     return {
         "prospect": worded(found.prospect.value, design),
-        "sentence": worded(found.sentence, design),
+        "sentence": worded(_BARRED if barred else found.sentence, design),
         "more": found.more,
         "chances": [list(one) for one in found.chances],
         "false_claims": found.false_claims,

@@ -9,7 +9,7 @@ from agentload.analysis import account as accounts
 from agentload.analysis import compare
 from agentload.artifacts import rundir
 from agentload.artifacts.design import ExperimentDir
-from agentload.errors import ArtifactError, UsageError
+from agentload.errors import ArtifactError, InputError, UsageError
 from agentload.report import comparison_terminal, markdown, terminal
 from agentload.report.html import render, said_experiment, said_run
 
@@ -54,6 +54,7 @@ def report(
         else:
             _say(compare.text(found) if as_json else comparison_terminal.render(found))
     else:
+        _is_a_run(path)
         found = accounts.load(path)
         code = accounts.exit_code(found)
         if as_html:
@@ -68,6 +69,13 @@ def report(
 
 def _say(text: str) -> None:
     typer.echo(text, nl=False)
+
+
+def _is_a_run(path: Path) -> None:
+    if path.is_dir() and not (path / "manifest.json").is_file():
+        raise InputError(
+            f"expected a run's directory (with manifest.json) or an experiment's (with design.json), {path} is neither"
+        )
 
 
 def _may_be_written(target: Path) -> None:

@@ -123,7 +123,7 @@ QUANTITIES: Final[dict[str, Quantity]] = {
     "cause": Quantity(Origin.EXPLAINED),
 }
 
-_SIMULATED: Final = Graded(Grade.ESTIMATE, "simulated: the twin's cost model holds for this machine")
+_SIMULATED: Final = Graded(Grade.ESTIMATE, "simulated: if the twin's cost model holds for a machine")
 
 
 def _measured(repetition: Repetition) -> Graded:

@@ -120,7 +120,7 @@ def _again(page: Page, again: Mapping[str, Any]) -> None:
         return
     page.say(
         f"Prefilled again: {again['again_tokens']:,} of {again['new_prefill_tokens'] or 0:,} new prefill tokens, in "
-        f"{again['again_requests']} of {known} requests; {again['first_turns']} were first of their conversation, "
+        f"{again['again_requests']} of {known} requests; {again['first_turns']} began a conversation, "
         f"{again['as_appended']} prefilled what was appended"
     )
     if again["causes"]:

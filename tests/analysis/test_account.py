@@ -184,6 +184,9 @@ def test_an_account_made_while_the_run_was_at_work_is_made_anew(tmp_path: Path) 
         (run.derived / "account.json").read_bytes().replace(b'"why": "stopped"', b'"why": "kept"')
     )
     assert accounts.load(run.path)["why"] == "kept"  # that of a run that has ended is read, not made
+    (run.derived / "phases.parquet").unlink()
+    assert accounts.load(run.path)["why"] == "stopped"  # but not with a table missing
+    assert (run.derived / "phases.parquet").is_file()
 
 
 @pytest.mark.parametrize("running", [True, False])

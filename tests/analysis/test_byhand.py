@@ -89,6 +89,9 @@ def test_an_order_that_was_never_reversed_gives_no_verdict(tmp_path: Path) -> No
     found = byhand.compared(byhand.read(given))
     row = found["pairs"][0]["metrics"][0]
     assert (row["outcome"], [one["code"] for one in row["refusals"]]) == ("no verdict", ["order-not-reversed"])
+    assert row["forecast"]["sentence"] == (
+        "no more of the same restarts: the values are apart by enough, but a doubt bars the verdict; do what it advises"
+    )
     assert compare.exit_code(found) == 1
 
 

@@ -240,6 +240,28 @@ def test_time_beside_two_prefills_counts_once_and_only_inside_the_decode(tmp_pat
     assert stalls["agents"][0]["beside_prefill_s"] == pytest.approx(2.0)
 
 
+def test_events_that_were_cut_off_since_the_account_are_a_doubt(tmp_path: Path) -> None:
+    run = write(tmp_path, [FIRST, OTHER])
+    assert "events-gone" not in {doubt["code"] for doubt in diagnose(run.path)["doubts"]}
+    run.events_path.write_text(run.events_path.read_text().splitlines(keepends=True)[0])
+    (doubt,) = [doubt for doubt in diagnose(run.path)["doubts"] if doubt["code"] == "events-gone"]
+    assert doubt["message"].startswith("derived/ has 2 requests of the agents that events.jsonl has not")
+
+
+def test_a_log_that_was_taken_away_since_the_account_is_a_doubt(tmp_path: Path) -> None:
+    run = write(tmp_path, [FIRST, OTHER])
+    assert "log-gone" not in {doubt["code"] for doubt in diagnose(run.path)["doubts"]}
+    run.server_log.unlink()
+    assert "log-gone" in {doubt["code"] for doubt in diagnose(run.path)["doubts"]}
+
+
+def test_events_with_a_torn_end_are_a_doubt(tmp_path: Path) -> None:
+    run = write(tmp_path, [FIRST, OTHER])
+    with run.events_path.open("a") as file:
+        file.write('{"ev')
+    assert "torn-events" in {doubt["code"] for doubt in diagnose(run.path)["doubts"]}
+
+
 def test_of_a_server_of_no_known_kind_the_diagnosis_says_so(tmp_path: Path) -> None:
     run = write(tmp_path, [FIRST, AGAIN], log="", argv=("my-server",), software=None)
     done = program("diagnose", str(run.path))

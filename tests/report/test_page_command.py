@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 from agentload.analysis import account as accounts
 from agentload.artifacts.design import ExperimentDir
 from agentload.cli import app
-from agentload.errors import UsageError
+from agentload.errors import InputError, UsageError
 from agentload.report import export as exports
 from agentload.report import markdown
 from agentload.report.html import said_run
@@ -72,6 +72,19 @@ def test_options_that_do_not_go_together_are_refused(
     assert str(done.exception) == message
 
 
+def test_of_a_folder_that_is_neither_both_are_named(tmp_path: Path) -> None:
+    done = report(str(tmp_path))
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception) == (
+        f"expected a run's directory (with manifest.json) or an experiment's (with design.json), {tmp_path} is neither"
+    )
+
+
+def test_the_drift_has_its_unit(folder: ExperimentDir) -> None:
+    (line,) = [line for line in report(str(folder.path), "--markdown").stdout.splitlines() if "drift from" in line]
+    assert line.removesuffix("<br>").endswith(" tok/s.")
+
+
 def test_markdown_has_the_answer_the_settings_and_the_tables(folder: ExperimentDir) -> None:
     lines = report(str(folder.path), "--markdown").stdout.splitlines()
     assert lines[0] == "### distinguished"
@@ -99,6 +112,19 @@ def test_markdown_of_hostile_text_is_text(tmp_path: Path) -> None:
     (row,) = [line for line in told.splitlines() if "someone" in line]
     assert "\\[x\\](http://y) \\| \\`z\\` \\*b\\*" in row
     assert told.startswith("### **SIMULATED** success")
+
+
+def test_a_long_reason_does_not_push_the_answer_off_the_page(tmp_path: Path) -> None:
+    runs = {"01-A": Ran({"s1": many(4, 1)}, ds4_log(2048))}
+    found = accounts.load(whole(QUANTA, tmp_path / "quanta", runs).runs / "01-A") | {"why": "w" * 10_000}
+    assert 300 < len(said_run.of_run(found).sentence) < 600
+
+
+def test_a_run_without_an_end_or_a_writer_is_called_killed(tmp_path: Path) -> None:
+    runs = {"01-A": Ran({"s1": many(4, 1)}, ds4_log(2048))}
+    found = accounts.load(whole(QUANTA, tmp_path / "quanta", runs).runs / "01-A") | {"status": "started"}
+    assert said_run.of_run({**found, "running": False}).outcome == "killed before its end"
+    assert said_run.of_run({**found, "running": True}).outcome == "still running"
 
 
 def test_csv_tells_null_from_an_empty_text(folder: ExperimentDir, tmp_path: Path) -> None:

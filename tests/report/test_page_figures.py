@@ -178,6 +178,22 @@ def test_a_planted_theft_of_a_slot_stands_on_the_page_with_the_line_that_shows_i
     assert causes.rows[0][:3] == ("its slot was taken by another request", "1", "5,750")
 
 
+def test_a_flag_whose_values_the_runs_differ_in_is_said_to_have_been_tried(tmp_path: Path) -> None:
+    runs = []
+    for name, quantum in (("01-A", 2048), ("02-B", 128)):
+        a0, a1 = Talk("a0", 700), Talk("a1", 900)
+        a0.ask(1, 2000)
+        a1.ask(40, 20, 0)
+        a1.ask(80, 20, 60_000)
+        runs.append((name, plant(tmp_path / name, [a0, a1], mixed_prefill_quantum=quantum).run.path))
+    alone, both = said_diagnosis.of_runs(runs[:1]), said_diagnosis.of_runs(runs)
+    assert alone is not None
+    assert both is not None
+    (one,) = [told for told in both.tries if "--mixed-prefill-quantum" in told]
+    assert one.endswith("These runs had it at 2048 and 128: the table above has what each lost")
+    assert "These runs" not in " ".join(alone.tries)
+
+
 def test_a_run_whose_raw_files_are_gone_has_no_diagnosis_and_says_why(tmp_path: Path) -> None:
     found = said_diagnosis.of_runs([("01-A", tmp_path / "nothing")])
     assert found is not None

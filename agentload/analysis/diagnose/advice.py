@@ -36,7 +36,7 @@ _TRY: Final[Mapping[tuple[str, str], tuple[Flag, ...]]] = {
     (STALLS, DS4): (
         Flag(
             "--mixed-prefill-quantum",
-            "a smaller quantum lets decoders have their turn more often, and makes prefill slower",
+            "a smaller quantum makes each wait shorter and prefill slower, and all waits together may become longer",
             "mixed_prefill_quantum",
         ),
     ),

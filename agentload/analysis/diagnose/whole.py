@@ -14,6 +14,7 @@ from agentload.artifacts import schemas
 from agentload.core.records import Doubt, Match
 
 _CLOCK_NS: Final = 100_000_000  # a stall of a token is seldom shorter
+_TORN: Final = "torn-events"  # of the account's doubts the one by which stalls are missing
 
 
 def diagnose(path: Path) -> dict[str, Any]:
@@ -48,6 +49,15 @@ def _doubts(read: Inputs, again: Mapping[str, Any]) -> list[Doubt]:
                 "give the log with --server-log, or let agentload start the server",
             )
         )
+    elif not read.run.server_log.is_file():
+        doubts.append(
+            Doubt(
+                "log-gone",
+                "server.log is no longer there: line numbers are of the account, and causes that only the log shows "
+                "are missing",
+                "take server.log from a copy of the run",
+            )
+        )
     if again["unknown_counts"]:
         doubts.append(
             Doubt(
@@ -78,6 +88,17 @@ def _doubts(read: Inputs, again: Mapping[str, Any]) -> list[Doubt]:
                 "let agentload start the server: then each line of its log has a stamp",
             )
         )
+    gone = sum(row["agent"] is not None and row["request"] not in read.stamps for row in read.rows)
+    if gone and not read.account["running"]:
+        doubts.append(
+            Doubt(
+                "events-gone",
+                f"derived/ has {gone} requests of the agents that events.jsonl has not: it was cut off since, and no "
+                "stall of these is known",
+                "take events.jsonl from a copy of the run, or delete derived/ to see what is left",
+            )
+        )
+    doubts += [Doubt(**one) for one in read.account["doubts"] if one["code"] == _TORN]
     unsure = sum(row["match"] == Match.AMBIGUOUS.value for row in read.rows)
     if unsure:
         doubts.append(

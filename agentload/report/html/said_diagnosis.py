@@ -142,18 +142,27 @@ def _tries(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Each flag once, with the runs for which it was said."""
     runs: dict[tuple[str, str], list[str]] = {}
     because: dict[tuple[str, str], str] = {}
+    had: dict[tuple[str, str], dict[str, None]] = {}  # the flag's values in force, in the order of the runs
     for name, one in found.items():
         for each in one["advice"]:
             flag = "" if each["flag"] is None else f"{each['flag']}: "
             key = (each["grade"], f"{flag}{each['sentence']}")
             runs.setdefault(key, []).append(name)
             because.setdefault(key, each["because"])
+            if each["now"] is not None:
+                had.setdefault(key, {})[str(each["now"])] = None
     several = len(found) > 1
     return [
         f"{grade}: {said}, because {f'in {names[0]} ' if several else ''}{because[grade, said]}"
         + (f" (said of {', '.join(names)})" if several and len(names) > 1 else "")
+        + _varied(had.get((grade, said), {}))
         for (grade, said), names in runs.items()
     ]
+
+
+def _varied(had: Mapping[str, None]) -> str:
+    """A flag whose values these very runs differ in needs no guess: the page has what came of it."""
+    return f". These runs had it at {' and '.join(had)}: the table above has what each lost" if len(had) > 1 else ""
 
 
 def _s(value: float | None, digits: int = 1) -> str:

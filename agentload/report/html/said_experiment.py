@@ -70,7 +70,12 @@ def _below(found: Mapping[str, Any], decides: Mapping[str, Any] | None) -> list[
     if order is not None and order["first_minus_second"] is not None:
         worth = f"Running first in a block is worth {order['first_minus_second']:+.3g} {metric['unit']}"
         told.append(
-            worth + ("." if drift is None else f"; drift from the first run to the last {drift['over_all']:+.3g}.")
+            worth
+            + (
+                "."
+                if drift is None
+                else f"; drift from the first run to the last {drift['over_all']:+.3g} {metric['unit']}."
+            )
         )
     return told
 

@@ -1,18 +1,22 @@
 """What does the page of one run say: how it ended, what it was, how fast, and every doubt?"""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from agentload.analysis.headline import number
 from agentload.report.html.figure import Table
 from agentload.report.html.said import MANY, Said, count, doubted, setting_value
+from agentload.report.html.said_experiment import shortened_to
 from agentload.report.page import NONE, percent, seconds
+
+_ENDED: Final = {"started": "killed before its end"}  # no end, and no living writer
+_WHY: Final = 300  # characters: a server's last words may be long, and the answer is to be seen at once
 
 
 def of_run(found: Mapping[str, Any]) -> Said:
     """Return what the page of account.json says."""
     server, corpus = found["server"], found["corpus"]
-    state = "still running" if found.get("running") else found["status"]
+    state = "still running" if found.get("running") else _ENDED.get(found["status"], found["status"])
     at = f" at {corpus['commit'][:12]}" if corpus["commit"] else ""
     lines, requests, clock = found["lines"], found["requests"], found["clock"]
     proof = [f"{requests['matched']} of {requests['total']} requests matched with the log, {requests['exact']} exactly"]
@@ -48,7 +52,7 @@ def of_run(found: Mapping[str, Any]) -> Said:
 
 
 def _sentence(found: Mapping[str, Any], state: str) -> str:
-    why = f" ({found['why']})" if found["why"] else ""
+    why = f" ({shortened_to(found['why'], _WHY)})" if found["why"] else ""
     told = []
     segments = found["segments"]
     if (probe := found.get("probe")) is not None:
