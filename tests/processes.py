@@ -33,6 +33,15 @@ def runs(pid: int) -> bool:
         return False
 
 
+def runs_as(pid: int, argv: list[str]) -> bool:
+    """Wait until a process that was started has become the program of that command line."""
+    until = time.monotonic() + WAIT_S
+    while psutil.Process(pid).cmdline() != argv:
+        if time.monotonic() > until:
+            return False
+    return True
+
+
 def line_of(log: Path, start: str) -> str:
     """Wait until a log has a whole line that begins so; its writer is another process or thread."""
     until = time.monotonic() + WAIT_S

@@ -117,7 +117,7 @@ def test_without_a_command_the_help_is_shown() -> None:
         (("corpus", "path", "nope"), "no corpus named 'nope': there is "),
         (("account", "none"), "expected a run directory or a server's log, there is no none"),
         (("report", "none"), "expected a run directory, there is no none"),
-        (("report", "."), "expected a run directory (with manifest.json), . is none"),
+        (("report", "."), "expected a run's directory (with manifest.json) or an experiment's (with design.json)"),
         (("run", "none.toml"), "none.toml"),
         (("run", "--agents", "0"), "agents"),
         (("run", "--server-args", "'"), "--server-args: No closing quotation"),

@@ -34,7 +34,8 @@ class Block:
         at = words(block)
         starts, ends, odd = self.starts[:near], self._ends[:near], by_hand[:near] | blank[:near]
         lines = columns.prefixes(at, starts)
-        prefixed, is_debug = lines.prefixed & ~odd, lines.debug & ~odd
+        # A prefix with nothing behind it was torn off its text, which may stand in the next line.
+        prefixed, is_debug = lines.prefixed & ~odd, lines.debug & ~odd & (lines.body < ends)
         normal = np.flatnonzero(prefixed & ~is_debug)
         done = is_debug.copy()
         is_slot = columns.is_slot(at, lines.body[normal])

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 
 from agentload.agents import git_route, sources, workspace
@@ -16,6 +17,7 @@ from agentload.errors import FetchError, InputError, PinMismatchError
 from agentload.registry import IndexSettings, sha256_of
 from tests.agents.git_servers import Daemon, Web, serving
 from tests.agents.repositories import FILES, IDENTITY, commit_by_hand, git, make_corpus, make_upstream
+from tests.processes import gone
 
 OFFLINE: Final = IndexSettings(no_index=True)
 NO_INDEX_ANSWERS: Final = IndexSettings(("http://127.0.0.1:9/simple/",), default_index=False)
@@ -343,9 +345,11 @@ def test_a_fetch_that_is_killed_half_way_leaves_no_corpus_and_is_cleared_away_by
         server.hold = threading.Event()
         with in_a_process(both, cache, f"{server.url}/up") as process:
             assert server.held.wait(300), "nothing was asked of the server"
+            orphans = psutil.Process(process.pid).children(recursive=True)
             process.kill()
         assert not workspace.is_imported(both, cache)
         assert len(list((cache / "fetching").iterdir())) == 1
         server.hold.set()
+        assert gone(*orphans)  # its git goes on until the server has answered
         assert by_git(both, cache, f"{server.url}/up") == workspace.verify(both, cache)
     assert nothing_left(cache)

@@ -33,6 +33,7 @@ RARE = [
     "warn: LLAMA_ARG_BATCH environment variable is set, but will be overwritten by command line argument -b",
     "0.01.700.000 ",
     "0.01.700.000 I ",
+    "0.01.700.000 D ",
     f"I slot      release: {WHO}stop processing: n_tokens = 150, truncated = 0",
     "[53409] 0.01.000.000 I srv          init: initializing ...",
     f"[53409] 0.01.000.000 I slot launch_slot_: {WHO}processing task, is_child = 0",
@@ -143,7 +144,7 @@ def story(rounds: int, *, debug: bool = False) -> list[str]:
 ODD = st.one_of(like(), like(), st.sampled_from(RARE + PLAIN), st.integers(-30, -1), st.none())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     edits=st.lists(st.tuples(st.integers(0, 60), ODD, st.booleans()), max_size=12),
     newline=st.sampled_from(["\n", "\n", "\n", "\r\n"]),

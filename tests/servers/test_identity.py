@@ -16,7 +16,7 @@ from agentload.servers import facts
 from agentload.servers.identity import HEADER_BYTES, NOBODY, look, model_path, out_of_sight
 from agentload.servers.process import ServerProcess, free_port
 from agentload.servers.ready import wait_ready
-from tests.processes import WAIT_S
+from tests.processes import WAIT_S, runs_as
 
 pytestmark = pytest.mark.anyio
 
@@ -149,6 +149,7 @@ async def test_of_a_server_elsewhere_nothing_is_said_but_the_words_that_reach_it
     ssh = tmp_path / "ssh"
     ssh.symlink_to(shutil.which("sleep") or "")
     process = start([str(ssh), "1000"])
+    assert runs_as(process.pid, [str(ssh), "1000"])
     found = look(process.family(), 1)
     assert found.identity == NOBODY.identity
     assert [one["argv"] for one in found.commands] == [[str(ssh), "1000"]]
