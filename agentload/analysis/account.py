@@ -2,10 +2,9 @@
 
 import mmap
 import stat
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from agentload.analysis import (
     accountfile,
@@ -23,9 +22,10 @@ from agentload.analysis import (
 from agentload.analysis import evidence as raw
 from agentload.artifacts import derived, rundir, schemas
 from agentload.artifacts.rundir import RunDir
+from agentload.artifacts.table_schemas import TABLES
 from agentload.core import accounting, clocks
 from agentload.core.attribution import Attribution, attribute
-from agentload.core.records import Applied, Doubt, LogFacts, Segment
+from agentload.core.records import Doubt, LogFacts, Segment
 from agentload.core.segments import segments_of
 from agentload.errors import ArtifactError
 from agentload.serverlogs import formats, simulated, unknown
@@ -33,8 +33,6 @@ from agentload.servers.settings import compare
 
 text = accountfile.text
 exit_code = checks.exit_code
-
-_TABLES: Final = ("requests", "phases", "segments", "samples")
 
 
 def account(path: Path) -> dict[str, Any]:
@@ -139,19 +137,6 @@ def account(path: Path) -> dict[str, Any]:
     return found
 
 
-def _settings(server: Mapping[str, Any], facts: LogFacts | None) -> tuple[Applied, ...]:
-    """Hold what was asked of the server against what its log and its API said, and the process table showed."""
-    return compare(
-        None if facts is None else facts.format,
-        server.get("argv") or (),
-        () if facts is None else facts.settings,
-        server.get("env"),
-        api=server.get("api"),
-        commands=server.get("commands"),
-        software="twin" if server.get("kind") == "twin" else server.get("software"),
-    )
-
-
 def _says_simulated(log: Path) -> bool:
     """Whether the server's own log says so: one that was launched or attached to may be simulated too."""
     try:
@@ -171,7 +156,7 @@ def load(path: Path) -> dict[str, Any]:
     run = rundir.find(path)
     found = accountfile.read(run.derived / "account.json")
     made_on_the_way = found is not None and found["status"] == "started" and found.get("running", True)
-    whole = all((run.derived / f"{name}.parquet").is_file() for name in _TABLES)
+    whole = all((run.derived / f"{name}.parquet").is_file() for name in TABLES)
     return account(path) if found is None or made_on_the_way or not whole else found
 
 

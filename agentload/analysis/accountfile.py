@@ -124,20 +124,18 @@ class PublishedShape(_Read):
     misfits: list[MisfitShape]
 
 
-class ProbedShape(_Read):
-    """What one segment of a probe measured; its numbers are read by name."""
+class _OfLoad(_Read):
+    """What is said of one segment under a load, and of all its repeats together."""
 
     load: str
     decoders: int
     prompts: int
     nearly_finished: int | None
-    repeat: int
     asked_tokens: int | None
     counted_tokens: int | None
     cached_tokens: int | None
     cold: bool | None
     prefill_source: str | None
-    prefill_s: float | None
     prefill_tok_s: float | None
     ttft_s: float | None
     ends_spread_s: float | None
@@ -152,38 +150,22 @@ class ProbedShape(_Read):
     throughout: bool | None
     cost_ms_per_token: float | None
     exposure: float | None
+
+
+class ProbedShape(_OfLoad):
+    """What one segment of a probe measured; its numbers are read by name."""
+
+    repeat: int
+    prefill_s: float | None
     each: list[dict[str, Any]]
 
 
-class LoadShape(_Read):
+class LoadShape(_OfLoad):
     """The repeats of a probe under one load, together."""
 
-    load: str
-    decoders: int
-    prompts: int
-    nearly_finished: int | None
     repeats: int
-    asked_tokens: int | None
-    counted_tokens: int | None
-    cached_tokens: int | None
-    cold: bool | None
-    prefill_source: str | None
-    prefill_tok_s: float | None
-    ttft_s: float | None
-    ends_spread_s: float | None
     ends_s: list[float]
     spread: float | None
-    gap_s: float | None
-    gap_p99_s: float | None
-    gap_longest_s: float | None
-    neighbour_tokens: float | None
-    neighbour_tok_s: float | None
-    alone_tok_s: float | None
-    utilisation: float | None
-    covered: float | None
-    throughout: bool | None
-    cost_ms_per_token: float | None
-    exposure: float | None
     share_of_ceiling: float | None
     expected_tok_s: float | None
     measured_to_expected: float | None

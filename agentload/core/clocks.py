@@ -28,14 +28,14 @@ Markers alone align a log that has no client beside it.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from agentload.core.clock_windows import FAR, Window, offsets_of
 from agentload.core.evidence import exact_pairs, telling_pairs, work_times
 from agentload.core.packed import pack
-from agentload.core.records import Completion, Doubt, LogFacts, LoggedRequest, Marker, Timeline
+from agentload.core.records import CacheEvent, Completion, Doubt, LogFacts, LoggedRequest, Marker, Statistic, Timeline
 
 LATE_NS: Final = 100_000_000  # a line may be written so long after what it tells (as the ds4 reader allows)
 
@@ -143,6 +143,23 @@ def _boot_at(facts: LogFacts, line: int) -> int | None:
     return started[-1] if started else min((boot.index for boot in facts.boots), default=None)
 
 
+_Stamped = TypeVar("_Stamped", CacheEvent, Statistic)
+
+
+def _moved(
+    of: Iterable[_Stamped], offset_at: _OffsetAt, lost: list[str], name: Callable[[_Stamped], str]
+) -> list[_Stamped]:
+    """Move what a log tells at a time of its own; what has no place on the other timeline is named in `lost`."""
+    moved = []
+    for one in of:
+        by_ns = offset_at(one.boot, one.at)
+        if by_ns is None:
+            lost.append(f"line {one.proof.line}: {name(one)}")
+        else:
+            moved.append(replace(one, at=one.at + by_ns))
+    return moved
+
+
 def _on_unix(facts: LogFacts, offset_at: _OffsetAt, error_ns: int, doubts: list[Doubt]) -> LogFacts:
     suspects, lost = [], []
     for time, proof, why in facts.suspects:
@@ -152,20 +169,8 @@ def _on_unix(facts: LogFacts, offset_at: _OffsetAt, error_ns: int, doubts: list[
             lost.append(f"line {proof.line}: {why}")
         else:
             suspects.append((time + by_ns, proof, why))
-    events = []
-    for event in facts.cache_events:
-        by_ns = offset_at(event.boot, event.at)
-        if by_ns is None:
-            lost.append(f"line {event.proof.line}: cache {event.kind}")
-        else:
-            events.append(replace(event, at=event.at + by_ns))
-    statistics = []
-    for each in facts.statistics:
-        by_ns = offset_at(each.boot, each.at)
-        if by_ns is None:
-            lost.append(f"line {each.proof.line}: {each.kind} statistics")
-        else:
-            statistics.append(replace(each, at=each.at + by_ns))
+    events = _moved(facts.cache_events, offset_at, lost, lambda one: f"cache {one.kind}")
+    statistics = _moved(facts.statistics, offset_at, lost, lambda one: f"{one.kind} statistics")
     by = [offset_at(one.boot, _when(one)) for one in facts.requests]
     unplaced = [one.boot for one, by_ns in zip(facts.requests, by, strict=True) if by_ns is None]
     if unplaced or lost:

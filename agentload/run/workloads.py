@@ -3,7 +3,7 @@
 The kinds of values that all tables of a scenario share stand here too.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -102,8 +102,3 @@ class Probe(Table):
     def usual_warmup(self) -> Warmup:
         """As many at once as there will be; what the long prompt compiles comes with the tries of its length."""
         return Warmup(concurrency=tuple(sorted({1, self.at_once})), prompt_tokens=(_DECODE_PROMPT,))
-
-
-def dumped(table: Table | None) -> dict[str, Any]:
-    """Return a table's values; none where there is no table."""
-    return {} if table is None else table.model_dump(mode="json", exclude_none=True)

@@ -16,7 +16,7 @@ from agentload.servers import api, identity
 from agentload.servers.process import ServerProcess
 from agentload.servers.profiles import UNKNOWN, Profile, first_known, profile_for
 
-_LOCAL: Final = frozenset(("127.0.0.1", "localhost", "::1"))
+LOCAL: Final = frozenset(("127.0.0.1", "localhost", "::1"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ async def of_process(
         api_key: the bearer token, where there is one; it is in none of the facts.
     """
     parts = urlsplit(base_url)
-    port = parts.port if parts.hostname in _LOCAL else None
+    port = parts.port if parts.hostname in LOCAL else None
     keys = () if api_key is None else (api_key,)
     found = await to_thread.run_sync(lambda: identity.look(process.family(), port, keys))
     log_format = log_format or await to_thread.run_sync(_detect, process.pump.log)

@@ -32,6 +32,9 @@ class Flag:
     if_set: tuple[Any, ...] = ()  # only with one of these values; (): whatever it is
 
 
+_SESSIONS: Final = Flag(
+    "--batched-session", "as many resident sessions as there are conversations at a time", "resident_sessions"
+)
 _TRY: Final[Mapping[tuple[str, str], tuple[Flag, ...]]] = {
     (STALLS, DS4): (
         Flag(
@@ -99,14 +102,10 @@ _TRY: Final[Mapping[tuple[str, str], tuple[Flag, ...]]] = {
     ),
     (causes.EVICTED, DS4): (
         Flag("--kv-disk-space-mb", "more room for what slots held", "kv_disk_space_mb"),
-        Flag(
-            "--batched-session", "as many resident sessions as there are conversations at a time", "resident_sessions"
-        ),
+        _SESSIONS,
     ),
     (causes.DISK_MISS, DS4): (
-        Flag(
-            "--batched-session", "as many resident sessions as there are conversations at a time", "resident_sessions"
-        ),
+        _SESSIONS,
         Flag("--kv-cache-min-tokens", "what is shorter is not kept on disk", "kv_cache_min_tokens"),
     ),
     (causes.HISTORY, LLAMACPP): (

@@ -16,7 +16,7 @@ import httpx2
 
 from agentload.core.ports import Clock
 from agentload.run.doctor.facts import ServerSays
-from agentload.servers import api
+from agentload.servers import api, facts
 from agentload.servers.profiles import PROFILES, UNKNOWN
 
 _MOST_BYTES: Final = 1 << 22
@@ -195,4 +195,4 @@ def gauges(text: str) -> dict[str, int]:
 
 def is_here(base_url: str) -> bool:
     """Whether the address is this machine's own."""
-    return urlsplit(base_url).hostname in ("127.0.0.1", "localhost", "::1")
+    return urlsplit(base_url).hostname in facts.LOCAL
