@@ -218,23 +218,22 @@ class Packer:
         """Add one; equal keys stay in the order in which they came."""
         self._keys.append(key)
         self._open.append(values)
-        if len(self._open) == _BLOCK:
-            self._flush()
+        if len(self._open) >= _BLOCK and len(self._keys) > self._few:
+            self._flush(len(self._open) // _BLOCK * _BLOCK)
 
-    def _flush(self) -> None:
-        if self._open:
-            self._blocks.append(_pack(self._open))
-            self._open = []
+    def _flush(self, count: int) -> None:
+        for start in range(0, count, _BLOCK):
+            self._blocks.append(_pack(self._open[start : min(start + _BLOCK, count)]))
+        del self._open[:count]
 
     def close(self) -> Sequence[LoggedRequest]:
         """Return all of them."""
         places = np.argsort(np.array(self._keys, np.int64), kind="stable")
         order = array("q", places.tobytes())
-        if not self._blocks and len(order) <= self._few:
+        if len(order) <= self._few:  # to pack them first took as long as to read all of their lines
             return tuple(whole(self._open[place]) for place in order)
-        self._flush()
-        packed = Packed(tuple(self._blocks), order)
-        return tuple(packed) if len(packed) <= self._few else packed
+        self._flush(len(self._open))
+        return Packed(tuple(self._blocks), order)
 
 
 def pack(requests: Iterable[LoggedRequest], few: int = FEW) -> Sequence[LoggedRequest]:

@@ -107,6 +107,7 @@ class UsualLines:
             if len(block) < self._small:
                 return Skip(0, 0, 0, len(block))
             together = self._stamps is None and self._may_be_calm()
+            self._block = None  # its memory is taken for the next one, while it is in the cache still
             self._block = Block(block, examples=self._walker.tally.wants_examples, together=together, few=self._few)
             self._first, self._base = self._walker.lines + 1, self._walker.offset
             self._next = self._steps_from = 0

@@ -12,7 +12,7 @@ from agentload.serverlogs.unknown import Reader as UnknownReader
 
 HEAD_BYTES: Final = 1 << 18  # of a log, looked at to detect its format
 _HEAD_PIECE: Final = 1 << 20  # read at once while the format may not be known: a pipe gives less
-FED_BYTES: Final = 1 << 22  # at once: what a reader does for a block, whatever is in it, costs 1 to 3 ms
+FED_BYTES: Final = 1 << 23  # at once: what a reader does for a block, whatever is in it, costs 1 to 3 ms
 _LARGE_BYTES: Final = 31 << 20  # the largest piece that glibc's malloc learns from is of 32 MiB
 MOST_HEAD_BYTES: Final = 1 << 22  # kept while no line is of any format: a long preamble of another program
 

@@ -159,7 +159,7 @@ OURS: Final = re.compile(
 )
 # While it serves, what else is known and carries nothing.
 NOISE: Final = re.compile(
-    rb"|The following fields were present in the request but ignored.*|.*is deprecated.*"
+    rb"The following fields were present in the request but ignored.*|.*is deprecated.*"
     rb"|Successfully reset prefix cache.*"
     rb"|Shutting down.*|.*[Ss]hutdown.*|Reset(?:ting)? .* cache.*|Using supplied chat template.*|Profil.*"
     rb"|Overriding .*|Supported tasks: .*|.*tool choice.*|Detected the chat template .*|Route: .*|Available routes .*"

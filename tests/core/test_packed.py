@@ -60,6 +60,13 @@ def test_few_come_back_as_a_tuple_in_the_order_of_their_keys() -> None:
     assert pack(()) == ()
 
 
+def test_those_kept_until_they_were_too_many_come_back_with_the_later_ones() -> None:
+    packer = Packer(few=1_000)  # no whole number of blocks
+    for key in range(2_500, 0, -1):
+        packer.add(key, flat(numbered(key)))
+    assert list(packer.close()) == [numbered(key) for key in range(1, 2_501)]
+
+
 def test_many_come_back_one_by_one_from_either_end_and_in_slices() -> None:
     count = 3_001
     packer = Packer(few=100)
