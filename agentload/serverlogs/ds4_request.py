@@ -17,7 +17,7 @@ Of a request without an end, only what its lines prove counts: new tokens up to 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from agentload.core.packed import Flat
 from agentload.serverlogs.ds4_runs import Run
@@ -29,6 +29,10 @@ _PROOFS: Final = (
     "prompt_tokens", "cached_tokens", "prefill_start", "prefill_end", "new_prefill_tokens", "decode_end",
     "decoded_tokens", "finish", "t_end", "tool_call_ids", "rebuild_tokens",
 )  # fmt: skip
+
+# What the decode lines of a request tell of it, and its finish line.
+DECODE_PARTS: Final = ("gen", "decode_ns", "decoded", "end_at", "decode")
+END_PARTS: Final = ("finish", "finish_gen", "end_ns", "ended", "tool_ids", "tooled")
 
 Say = Callable[[str, int, str, str], None]  # code, line, what, advice
 Where = tuple[int, int]  # line and byte offset: a Proof, made only of those lines that end up proving something
@@ -153,12 +157,14 @@ class Open:
             return self.decode.fits(at, step_ns)
         return self.begin.fits(at - self.done_ns, step_ns)
 
-    def swap_decode(self, other: "Open") -> None:
-        """Change what is known of decoding with another member of the group."""
-        for name in ("gen", "decode_ns", "decoded", "end_at", "decode"):
-            mine = getattr(self, name)
-            setattr(self, name, getattr(other, name))
-            setattr(other, name, mine)
+    def parts(self, names: tuple[str, ...]) -> tuple[Any, ...]:
+        """Return `DECODE_PARTS` or `END_PARTS` of it, which `take_parts` gives to another member of the group."""
+        return tuple(getattr(self, name) for name in names)
+
+    def take_parts(self, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+        """Take those of another member."""
+        for name, value in zip(names, values, strict=True):
+            setattr(self, name, value)
 
     # ---- times -----------------------------------------------------------------------------------------------------
 

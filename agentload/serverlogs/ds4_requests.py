@@ -93,8 +93,9 @@ class Book:
             self._say(
                 "log-cut-at-front",
                 where[0],
-                f"{one.label} began before the log does",
-                "keep the log from server start: start-up lines also prove the settings",
+                f"{one.label} began before the log does: all of it is counted, with what lies before",
+                "keep the log from server start: start-up lines also prove the settings; of a log in several files, "
+                "account all of them together, the oldest first",
             )
         return one
 

@@ -168,6 +168,27 @@ def test_equal_requests_within_one_second_are_a_group() -> None:
     assert "lines 3, 4" in told.message
 
 
+def test_members_of_a_group_get_the_lines_whose_durations_add_up() -> None:
+    # 0.5 + 2.5 = 3.0, 1.0 + 1.5 = 2.5, 1.5 + 0.7 = 2.2: the first one to decode ends last.
+    span, text = "0..90:90", "chat ctx={} TOOLS prompt done {}s"
+    lines = [f"chat ctx={span} TOOLS prompt start"] * 3
+    lines += [text.format(span, took) for took in ("0.500", "1.000", "1.500")]
+    for decode, end in (("0.700", "2.200"), ("1.500", "2.500"), ("2.500", "3.000")):
+        lines.append(f"chat ctx=90..97:7 gen=7 TOOLS decoding chunk=2.80 t/s avg=2.80 t/s {decode}s")
+        lines.append(f"chat ctx={span} gen=7 TOOLS finish=stop {end}s")
+    facts = _read([f"0914 12:00:0{2 if 'finish' in line or 'gen' in line else 0} {SERVER}{line}" for line in lines])
+    assert {one.group for one in facts.requests} == {"boot 0 group 1"}
+    assert [(one.prefill_ms, one.decode_ms) for one in facts.requests] == [
+        (500.0, 2500.0),
+        (1000.0, 1500.0),
+        (1500.0, 700.0),
+    ]
+    proofs = [{name: proof.line for name, proof in one.proofs} for one in facts.requests]
+    assert [(one["prefill_end"], one["decode_end"], one["t_end"]) for one in proofs] == [
+        (4, 11, 12), (5, 9, 10), (6, 7, 8)
+    ]  # fmt: skip
+
+
 def test_receive_stamps_tell_apart_what_begins_in_one_second() -> None:
     # Begun 0.4 s apart, received within a millisecond.
     one, other = _request(["0914 12:00:00"] * 4), _request(["0914 12:00:00"] * 4)
