@@ -99,7 +99,8 @@ class WallClock:
             self._say(
                 "stamps-go-back",
                 f"the stamp is {-step_s} s earlier than that of the line before",
-                "logs of several servers may have been put together: account each by itself",
+                "logs of several servers may have been put together, which is to be accounted one by one; or files of "
+                "one server in the wrong order: put the oldest first",
             )
             return now_s
         moved_s = -step_s if step_s >= -_SET_BACK_S else -(step_s // 3600) * 3600
@@ -107,7 +108,8 @@ class WallClock:
         self._say(
             "clock-set-back",
             f"the stamp is {-step_s} s earlier than that of the line before: {moved_s} s are added from here on",
-            "run the server with TZ=UTC, and let agentload start it: then each line has a receive stamp",
+            "if files of one server were put together, put the oldest first; else run the server with TZ=UTC, and let "
+            "agentload start it: then each line has a receive stamp",
         )
         return now_s + moved_s
 

@@ -5,9 +5,11 @@ newline and split once, so that what is done for each line is only what the form
 matter says where the next one is (`Skip`): what lies before is counted as one stretch.
 
 Markers (core.markers) are recognised here, on whole lines only. A carriage return before the newline is not part of a
-line; nor are leading NUL bytes, the hole that stays in front of a server's next write when its log was truncated.
+line; nor are leading NUL bytes, the hole that stays in front of a server's next write when its log was truncated, nor
+the byte order mark that an editor may have left at the beginning of the file.
 """
 
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple
@@ -151,6 +153,8 @@ class LineWalker:
 
     def _block(self, block: bytes, ends_at: int) -> None:
         """Go through whole lines; `ends_at` is where the next block begins."""
+        if self._offset == 0 and block.startswith(BOM_UTF8):
+            block, self._offset = block[len(BOM_UTF8) :], len(BOM_UTF8)
         if self._bulk is None:
             self._look(block)
             self._each(block)

@@ -59,6 +59,16 @@ def test_a_hole_of_nul_bytes_stands_before_the_line_and_is_no_part_of_it() -> No
     assert walker.tally.count().unknown == 1  # the line of nothing but NUL
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line_and_counts_in_the_offset() -> None:
+    mark = b"\xef\xbb\xbf"
+    for bulk in (None, skip_noise):
+        for pieces in ((mark + b"u1\nu2\n",), (mark[:1], mark[1:] + b"u1", b"\nu2")):
+            _, taker = walk(*pieces, bulk=bulk)
+            assert taker.taken == [(1, 3, b"u1"), (2, 6, b"u2")]
+    _, taker = walk(b"u1\n" + mark + b"u2\n")  # two files put together: in the middle it is one of the line's bytes
+    assert taker.taken == [(1, 0, b"u1"), (2, 3, mark + b"u2")]
+
+
 def test_markers_are_counted_and_not_handed_over() -> None:
     walker, taker = walk(b"u1\n" + MARKER + b"\r\nu2\n" + MARKER)
     assert [text for _, _, text in taker.taken] == [b"u1", b"u2"]
