@@ -72,16 +72,10 @@ class Block:
         self.count = len(newlines)
         starts, ends, at = self.starts[:near], self._ends[:near], words(block)
         head = at[starts]
-        engine, server = (head & mask(5)) == word(b"ds4: "), at[starts + 13] == word(b" ds4-ser")
-        # Of the other lines few have what a stamp or a marker has there.
-        fifth = head & _FIFTH
-        some = np.flatnonzero(((fifth == _SPACE) & ~engine) | (fifth == _DASH))
-        shape = at[starts[some] + 4] & _SHAPE
-        stamped = some[shape == _STAMP]
-        usual = stamped[(server[stamped] & ~(blank | by_hand)[stamped])]
+        engine = (head & mask(5)) == word(b"ds4: ")
         by_hand[near:] = True
-        by_hand[:near] |= server | (head == word(b"ds4-serv"))
-        by_hand[stamped] = by_hand[some[shape == _MARKER]] = True
+        usual = self._look(at, starts, head, None if not engine.any() else np.flatnonzero(~engine), by_hand)
+        usual = usual[~blank[usual]]
         if engine.any():
             by_hand[_may_tell(at, raw, newlines, starts, engine)] = True
         by_hand &= ~blank
@@ -115,6 +109,31 @@ class Block:
         self.taken: list[int] = []  # runs
         self.back: list[Event] = []  # to be given before the others
         self.events = self._events(0, self._runs)
+
+    def _look(self, at: Words, starts: Ints, head: Words, others: Ints | None, by_hand: Flags) -> Ints:
+        """Return which lines begin as most of the server's do, and say which are to be handed over if not read.
+
+        Args:
+            at: see `words`.
+            starts: of all lines.
+            head: the first eight bytes of each.
+            others: lines that are not the engine's; None: all of them.
+            by_hand: set for markers, and for whatever may be a line of the server.
+        """
+        lines = np.arange(len(starts)) if others is None else others
+        if others is not None:
+            starts, head = starts[others], head[others]
+        server = at[starts + 13] == word(b" ds4-ser")
+        # Of other programs' lines few have what a stamp or a marker has there.
+        fifth = head & _FIFTH
+        some = np.flatnonzero((fifth == _SPACE) | (fifth == _DASH))
+        shape = at[starts[some] + 4] & _SHAPE
+        stamped = some[shape == _STAMP]
+        usual: Ints = lines[stamped[server[stamped]]]
+        usual = usual[~by_hand[usual]]
+        by_hand[lines[server | (head == word(b"ds4-serv"))]] = True
+        by_hand[lines[stamped]] = by_hand[lines[some[shape == _MARKER]]] = True
+        return usual
 
     def apart(self, first: int) -> None:
         """Give each line from `first` on by itself, but those of runs that were taken."""

@@ -17,7 +17,7 @@ _SECONDS: Final = rb"(\d{1,9}+)\.(\d{3})s"
 _CTX: Final = rb"(\d{1,9}+\.\.\d{1,9}+:\d{1,9}+)"
 _FLAGS: Final = rb"(?: [A-Z_]+)*"  # RESPPROTO TOOLS THINKING DSML_START DSML_END; a new one is no surprise
 _RATES: Final = rb"chunk=[\w.]++ t/s avg=[\w.]++ t/s "
-_HEAD: Final = rb"(.{13}) ds4-server: "  # the clock sees to it that these 13 are a stamp
+_HEAD: Final = rb"((?!ds4: ).{13}) ds4-server: "  # the clock, if stamps count, sees to it that these 13 are one
 _REQUEST: Final = rb"(?:chat|completion) ctx="
 
 COLOUR: Final = re.compile(rb"\x1b\[[0-9;]*m")

@@ -32,6 +32,7 @@ DS4_PLAIN = [
     "ds4: expert cache hit", "ds4: Metal device Apple M5, 128.00 GiB RAM", "ds4: allocation failed",
     "ds4: CUDA backend initialized on NVIDIA L40S (sm_89) dev=0", "ds4:", "ds4", "a foreign line", f"{AT}GET / 200",
     AT, f"{AT}ds4: torn", "x ds4: y", "", "\r", "ds4: cr\r", "\0ds4: nul", "\x1b[36mds4: colour\x1b[0m",
+    "ds4: 12345678 ds4-server: chat ctx=90..97:7 gen=7 decoding chunk=0.70 t/s avg=0.70 t/s 0.300s",
     "agentload: segment ", "ds4: CUDA using managed KV cache for ctx=4096 bytes=1",
 ]  # fmt: skip
 
@@ -188,6 +189,15 @@ def test_a_ds4_log_whose_clock_is_set_anywhere_in_bulk_is_the_same(scale: int, h
         ]
         bulk, by_line = both([*REST, *lines[:place], *later, *REST])
         assert bulk == by_line
+
+
+@pytest.mark.parametrize("bulk", [True, False])
+def test_a_line_of_the_engine_that_holds_one_of_the_server_is_the_engines_with_receive_stamps_too(bulk: bool) -> None:
+    told = f"ds4: 12345678 {DS4_RARE[2].removeprefix(AT)}"
+    lines = [DS4_RARE[0], told, *["ds4: expert cache"] * 400]  # enough for what is read in bulk
+    facts = read(ds4.Reader([1_000_000_000] * len(lines), small=0), "\n".join(lines).encode() + b"\n", [], bulk=bulk)
+    assert (facts.lines.understood, facts.lines.ignored) == (1, 401)
+    assert [one.decoded_tokens for one in facts.requests] == [None]
 
 
 def test_requests_that_cannot_be_told_apart_in_bulk_are_the_same() -> None:
