@@ -10,6 +10,7 @@ no process list shows it; no message shows it either.
 """
 
 import io
+import math
 import os
 import shlex
 import tempfile
@@ -22,8 +23,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from agentload import folders
 from agentload.agents.corpora import Corpus, holdable, in_order
-from agentload.agents.workspace import GitError, git_bytes, init_bare, run_git
-from agentload.errors import FetchError, InputError, PinMismatchError
+from agentload.agents.workspace import GitError, GitTimeoutError, git_bytes, init_bare, run_git
+from agentload.errors import FetchError, InputError, PinMismatchError, UsageError
 from agentload.registry import without_secrets
 
 Say = Callable[[str], None]
@@ -32,6 +33,11 @@ MOST_BYTES: Final = 256 << 20  # of a corpus: it is held in memory while it is i
 # What servers say that hand out no commit by its id, or only those that a branch or tag shows.
 _BY_ID_REFUSED: Final = ("unadvertised object", "not our ref", "find remote ref")
 _FETCHED: Final = "refs/tags/fetched"  # not a branch: an annotated tag is no commit
+# Of one talk with a server: a corpus of MOST_BYTES at 150 kB/s. A server that sends a byte now and then is no stall to
+# git, and of git:// and ssh git knows none.
+TIMEOUT_S: Final = 1800.0
+TIMEOUT_SETTING: Final = "AGENTLOAD_GIT_TIMEOUT_S"
+_MOST_S: Final = 31_536_000.0  # a year
 _STALLED: Final = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=30")  # bytes a second, seconds
 _SSH: Final = "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15"
 _HANDED_THROUGH: Final = (
@@ -56,8 +62,11 @@ class Entry:
 
 
 def network_of(env: Mapping[str, str]) -> dict[str, str]:
-    """Return what git needs of the environment to reach a server: proxies, certificates, the ssh agent."""
-    found = {name: env[name] for name in _HANDED_THROUGH if env.get(name)}
+    """Return what the environment tells of reaching a server: proxies, certificates, ssh's agent, how long it may take.
+
+    A time that is none is refused by `server`.
+    """
+    found = {name: env[name] for name in (*_HANDED_THROUGH, TIMEOUT_SETTING) if env.get(name)}
     bundle = next((env[name] for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE") if env.get(name)), None)
     if bundle is not None:
         found.setdefault("GIT_SSL_CAINFO", bundle)
@@ -69,14 +78,18 @@ def network_of(env: Mapping[str, str]) -> dict[str, str]:
 def server(url: str, cache_dir: Path, network: Mapping[str, str] | None = None) -> Iterator["Server"]:
     """Yield the repository at `url`, an address or a path; what is fetched of it lies in the cache until the end.
 
-    One process of a cache fetches at a time, the others wait; what a killed one left is removed by the next.
+    One process of a cache fetches at a time, the others wait; what a killed one left is removed by the next. `network`
+    is `network_of` the environment.
 
     Raises:
+        UsageError: the time for it is no number of seconds.
         InputError: the cache cannot be written.
         FetchError: the address is none that git may be given.
     """
     if url.startswith("-") or "\n" in url or "\0" in url:
         raise FetchError(f"expected the address or the path of a git repository, got {without_secrets(url)!r}")
+    given = dict(network or network_of({}))
+    timeout_s = _seconds(given.pop(TIMEOUT_SETTING, None))
     place = cache_dir / "fetching"
     with folders.usable(cache_dir):
         place.mkdir(parents=True, exist_ok=True)
@@ -87,7 +100,7 @@ def server(url: str, cache_dir: Path, network: Mapping[str, str] | None = None) 
                 bare.mkdir()
                 init_bare(bare)
                 address, options = _without_password(url, Path(scratch) / "credentials")
-                yield Server(address, without_secrets(url), bare, (*_STALLED, *options), network or network_of({}))
+                yield Server(address, without_secrets(url), bare, (*_STALLED, *options), given, timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +112,7 @@ class Server:
     bare: Path
     options: tuple[str, ...]
     network: Mapping[str, str]
+    timeout_s: float  # of one talk with it
 
     def fetch(self, commit: str, tag: str | None = None, say: Say | None = None) -> None:
         """Bring the commit with all its files, and without its history.
@@ -132,9 +146,7 @@ class Server:
             FetchError: the server cannot be reached, or refuses.
         """
         try:
-            text = run_git(
-                self.bare, *self.options, "ls-remote", "--quiet", self.address, *patterns, env=self.network, bare=True
-            )
+            text = self._talk("ls-remote", "--quiet", self.address, *patterns)
         except GitError as error:
             raise self._failed("its refs", error) from error
         found: dict[str, str] = {}
@@ -182,15 +194,20 @@ class Server:
         return in_order(found)
 
     def _bring(self, ref: str) -> None:
-        run_git(
-            self.bare, *self.options, "fetch", "--quiet", "--no-tags", "--depth=1", "--no-write-fetch-head",
-            "--no-auto-maintenance", "--", self.address, f"+{ref}:{_FETCHED}", env=self.network, bare=True,
-        )  # fmt: skip
+        self._talk(
+            *("fetch", "--quiet", "--no-tags", "--depth=1", "--no-write-fetch-head", "--no-auto-maintenance"),
+            *("--", self.address, f"+{ref}:{_FETCHED}"),
+        )
+
+    def _talk(self, *arguments: str) -> str:
+        return run_git(self.bare, *self.options, *arguments, env=self.network, bare=True, timeout_s=self.timeout_s)
 
     def _failed(self, what: str, error: GitError) -> FetchError:
         told = without_secrets(error.said)
         if "could not read Username" in told:
             told = "it wants a login, which stands in no address given (https://USER:PASSWORD@...)"
+        if isinstance(error, GitTimeoutError):
+            told += f": {TIMEOUT_SETTING} gives it more or less time"
         return FetchError(f"cannot fetch {what} from {self.shown} with git: {told}")
 
 
@@ -237,6 +254,21 @@ def split_login(url: str) -> tuple[str, str | None]:
     if parts.scheme not in ("http", "https") or not login:
         return urlunsplit(parts._replace(query="")), None
     return urlunsplit(parts._replace(netloc=host, query="")), login
+
+
+def _seconds(text: str | None) -> float:
+    """Read how long one talk with a server may take.
+
+    Raises:
+        UsageError: it is no number of seconds.
+    """
+    try:
+        seconds = TIMEOUT_S if text is None else float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= _MOST_S:
+        raise UsageError(f"{TIMEOUT_SETTING}: expected a number of seconds above 0, got {text!r:.80}")
+    return seconds
 
 
 def _without_password(url: str, file: Path) -> tuple[str, tuple[str, ...]]:

@@ -11,12 +11,15 @@ The only module that imports git (GitPython).
 import errno
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
+
+import psutil
 
 from agentload import folders
 from agentload.agents.corpora import Corpus, release_files
@@ -45,6 +48,10 @@ class GitError(InputError):
     def __init__(self, command: str, folder: Path, said: str) -> None:
         super().__init__(f"git {command} in {folder} failed: {said}")
         self.said = said
+
+
+class GitTimeoutError(GitError):
+    """Git was given a time, and had not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,19 +290,44 @@ def run_git(
     stdin: BinaryIO | None = None,
     bare: bool = False,
     env: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
 ) -> str:
     """Run git in `folder`, in an environment that holds nothing of the caller's but `env`; return what it printed.
 
-    With `bare`, `folder` itself must be the repository, and not some folder around it.
+    With `bare`, `folder` itself must be the repository, and not some folder around it. After `timeout_s` git is killed
+    with all that it has started.
 
     Raises:
-        GitError: git failed; what it said first is told.
+        GitError: git failed; what it said first is told. GitTimeoutError: it was killed.
         OSError: the disk is full, or `folder` cannot be entered.
     """
     here = ["--git-dir=."] if bare else []
     command = [*_clean_git(env or {}), *here, *arguments]
     with _failures_told(folder, arguments):
-        return git.Git(folder).execute(command, istream=stdin, umask=_UMASK)
+        if timeout_s is None:
+            return git.Git(folder).execute(command, istream=stdin, umask=_UMASK)
+        started = git.Git(folder).execute(command, as_process=True, umask=_UMASK)  # it ends git when nobody holds it
+        assert started.proc is not None
+        try:
+            return _bounded(started.proc, command, timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise GitTimeoutError(_subcommand(arguments), folder, f"it had not ended after {timeout_s:g} s") from error
+
+
+def _bounded(process: subprocess.Popen[bytes], command: list[str], timeout_s: float) -> str:
+    """Return what git printed; whatever ends the wait for it ends git, with the helpers that it has started."""
+    with process:
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        finally:
+            if process.poll() is None:
+                root = psutil.Process(process.pid)  # ours, and not collected yet: its id is no other's
+                for one in (*root.children(recursive=True), root):
+                    with suppress(psutil.NoSuchProcess):
+                        one.kill()
+    if process.returncode:
+        raise git.GitCommandError(command, process.returncode, err, out)
+    return str(out.decode(errors="surrogateescape").removesuffix("\n"))
 
 
 def git_bytes(folder: Path, *arguments: str, stdin: BinaryIO) -> bytes:

@@ -30,7 +30,7 @@ from agentload.errors import InputError, UsageError
 from agentload.run import experiment_file, toml_file, toml_values
 from agentload.run.experiment_file import Experiment
 from agentload.run.experiment_shape import RESTARTS
-from agentload.run.scenario import PLAIN_NAME
+from agentload.run.kinds import PLAIN_NAME
 
 _SCENARIO: Final = "scenario"
 _STATUS: Final = "status"

@@ -6,43 +6,25 @@ from typing import Annotated
 import typer
 
 from agentload import plugins
-from agentload.commands import scenario_options
-from agentload.commands.scenario_options import (
-    DEFAULTS,
-    OUT,
-    Agents,
-    BaseUrl,
-    Context,
-    Corpus,
-    Launch,
-    LogFormat,
-    Model,
-    Out,
-    ServerArgs,
-    ServerKind,
-    ServerLog,
-    option,
-)
+from agentload.commands import scenario_options as options
 from agentload.errors import UsageError
 from agentload.run import scenario
 
 
 def doctor(
-    base_url: BaseUrl = None,
-    launch: Launch = None,
-    server: ServerKind = None,
-    server_args: ServerArgs = None,
-    server_log: ServerLog = None,
-    log_format: LogFormat = None,
-    model: Model = None,
-    agents: Agents = None,
-    context: Context = None,
-    protocol: Annotated[
-        str | None, option("native (tool calls) or json (actions in the text).", DEFAULTS["protocol"])
-    ] = None,
-    corpus: Corpus = None,
+    base_url: options.BaseUrl = None,
+    launch: options.Launch = None,
+    server: options.ServerKind = None,
+    server_args: options.ServerArgs = None,
+    server_log: options.ServerLog = None,
+    log_format: options.LogFormat = None,
+    model: options.Model = None,
+    agents: options.Agents = None,
+    context: options.Context = None,
+    protocol: options.Protocol = None,
+    corpus: options.Corpus = None,
     timeout: Annotated[float, typer.Option(help="Most seconds for all questions to a server that is ready.")] = 60.0,
-    out: Out = OUT,
+    out: options.Out = options.OUT,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON on stdout.")] = False,
 ) -> None:
     """Look at a server and at this machine before a night is spent on them: one line each, with what to do.
@@ -52,22 +34,24 @@ def doctor(
     """
     if not 1 <= timeout <= 3600:
         raise UsageError(f"--timeout: expected 1 to 3600 seconds, got {timeout:g}")
-    given = scenario_options.given_ones(
+    given = options.given_ones(
         {
             ("agents",): ("--agents", agents),
-            (scenario_options.corpus_key(corpus),): ("--corpus", corpus),
+            (options.corpus_key(corpus),): ("--corpus", corpus),
             ("protocol",): ("--protocol", protocol),
-            ("server", "kind"): ("--server", server),
-            ("server", "base_url"): ("--base-url", base_url),
-            ("server", "model"): ("--model", model),
-            ("server", "launch"): ("--launch", launch),
-            ("server", "log"): ("--server-log", server_log),
-            ("server", "log_format"): ("--log-format", log_format),
-            ("server", "args"): ("--server-args", scenario_options.words(server_args)),
+            **options.server_ones(
+                server=server,
+                base_url=base_url,
+                model=model,
+                launch=launch,
+                server_log=server_log,
+                log_format=log_format,
+                server_args=server_args,
+            ),
             ("limits", "context_tokens"): ("--context", context),
         }
     )
-    fields = scenario_options.changed_by({}, {path: value for path, (_, value) in given.items()})
+    fields = options.changed_by({}, {path: value for path, (_, value) in given.items()})
     chosen = scenario.from_fields(fields, options={".".join(path): name for path, (name, _) in given.items()})
-    scenario_options.writable(out)
+    options.writable(out)
     plugins.load(plugins.STAGES, "doctor")(chosen, out, dict(os.environ), timeout_s=timeout, as_json=as_json)

@@ -1,34 +1,9 @@
 """`agentload probe`: which cold prompts are thrown at which server, and who writes meanwhile? Done as `run` does."""
 
-import os
-from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
-
-from agentload import plugins
-from agentload.commands import scenario_options
-from agentload.commands.scenario_options import (
-    OUT,
-    AsJson,
-    BaseUrl,
-    Boot,
-    Condition,
-    Corpus,
-    Launch,
-    LogFormat,
-    MachineProfile,
-    Model,
-    Name,
-    Out,
-    Quiet,
-    ServerArgs,
-    ServerKind,
-    ServerLog,
-    Set,
-    Wall,
-    option,
-)
+from agentload.commands import scenario_options as options
+from agentload.commands.scenario_options import option
 from agentload.errors import UsageError
 from agentload.run import toml_file
 from agentload.run.workloads import DECODE_TOKENS, EMBEDDED_DECODE_TOKENS, Probe
@@ -41,9 +16,7 @@ _DEFAULTS: Final = {
 
 
 def probe(
-    scenario_file: Annotated[
-        Path | None, typer.Argument(help="A scenario in TOML; options win over it.", show_default=False)
-    ] = None,
+    scenario_file: options.ScenarioFile = None,
     prompt_tokens: Annotated[
         int | None, option("New tokens of a cold prompt, by the server's own count.", _DEFAULTS["prompt_tokens"])
     ] = None,
@@ -71,27 +44,25 @@ def probe(
         int | None, option("Tokens that each of them writes before the prompt comes.", _DEFAULTS["settle_tokens"])
     ] = None,
     repeat: Annotated[int | None, option("How often each load comes.", _DEFAULTS["repeats"])] = None,
-    server: ServerKind = None,
-    profile: MachineProfile = None,
-    set_: Set = None,
-    boot: Boot = None,
-    base_url: BaseUrl = None,
-    model: Model = None,
-    launch: Launch = None,
-    server_log: ServerLog = None,
-    log_format: LogFormat = None,
-    server_args: ServerArgs = None,
-    corpus: Corpus = None,
-    seed: Annotated[int | None, option("Seed of sampling.", scenario_options.DEFAULTS["seed"])] = None,
-    name: Name = None,
-    condition: Condition = None,
-    wall: Wall = None,
-    warmup: Annotated[
-        bool, typer.Option("--warmup", help="Send requests before the measured ones: one alone, then all together.")
-    ] = False,
-    out: Out = OUT,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    server: options.ServerKind = None,
+    profile: options.MachineProfile = None,
+    set_: options.Set = None,
+    boot: options.Boot = None,
+    base_url: options.BaseUrl = None,
+    model: options.Model = None,
+    launch: options.Launch = None,
+    server_log: options.ServerLog = None,
+    log_format: options.LogFormat = None,
+    server_args: options.ServerArgs = None,
+    corpus: options.Corpus = None,
+    seed: Annotated[int | None, option("Seed of sampling.", options.DEFAULTS["seed"])] = None,
+    name: options.Name = None,
+    condition: options.Condition = None,
+    wall: options.Wall = None,
+    warmup: options.Warmup = False,
+    out: options.Out = options.OUT,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Throw cold prompts at a server while sessions write, and account for what it cost both.
 
@@ -100,22 +71,22 @@ def probe(
     """
     held = toml_file.read(scenario_file) if scenario_file else None
     fields = held.fields if held is not None else {"name": _PROBE}
-    given = scenario_options.given_ones(
+    given = options.given_ones(
         {
             (_PROBE, "prompt_tokens"): ("--prompt-tokens", prompt_tokens),
-            (_PROBE, "decoders"): ("--decoders", scenario_options.numbers("--decoders", decoders)),
-            (_PROBE, "prompts"): ("--prompts", scenario_options.numbers("--prompts", prompts)),
+            (_PROBE, "decoders"): ("--decoders", options.numbers("--decoders", decoders)),
+            (_PROBE, "prompts"): ("--prompts", options.numbers("--prompts", prompts)),
             (_PROBE, "nearly_finished"): ("--nearly-finished", nearly_finished),
             (_PROBE, "at_context"): ("--at-context", at_context),
             (_PROBE, "decode_tokens"): ("--decode-tokens", decode_tokens),
             (_PROBE, "settle_tokens"): ("--settle-tokens", settle_tokens),
             (_PROBE, "repeats"): ("--repeat", repeat),
-            (scenario_options.corpus_key(corpus),): ("--corpus", corpus),
+            (options.corpus_key(corpus),): ("--corpus", corpus),
             ("seed",): ("--seed", seed),
             ("name",): ("--name", name),
             ("condition",): ("--condition", condition),
             ("limits", "wall_s"): ("--wall", wall),
-            **scenario_options.server_ones(
+            **options.server_ones(
                 server=server,
                 profile=profile,
                 set_=set_,
@@ -129,7 +100,7 @@ def probe(
             ),
         }
     )
-    changes: dict[scenario_options.KeyPath, Any] = {path: value for path, (_, value) in given.items()}
+    changes: dict[options.KeyPath, Any] = {path: value for path, (_, value) in given.items()}
     if "workload" not in fields:
         changes["workload",] = _PROBE
     elif fields["workload"] != _PROBE:
@@ -137,8 +108,6 @@ def probe(
             f"{scenario_file}: workload: expected {_PROBE!r}, got {fields['workload']!r:.80}: agentload run does all"
         )
     if changes:
-        fields = scenario_options.changed_by(fields, changes)
-    chosen, verbatim = scenario_options.settle(scenario_file, held, given, fields, changed=bool(changes), warmup=warmup)
-    scenario_options.writable(out)
-    # Loaded only now: the runner needs openai, git and polars, which take 1.5 to 4 s to import; --help does without.
-    plugins.load(plugins.STAGES, "run")(chosen, out, dict(os.environ), verbatim, as_json=as_json, quiet=quiet)
+        fields = options.changed_by(fields, changes)
+    chosen, verbatim = options.settle(scenario_file, held, given, fields, changed=bool(changes), warmup=warmup)
+    options.carry_out(chosen, out, verbatim, as_json=as_json, quiet=quiet)

@@ -31,6 +31,9 @@ def limit(what: str, name: str, also: str = "") -> Any:
 
 
 # Options that mean the same to every command that has them.
+ScenarioFile = Annotated[
+    Path | None, typer.Argument(help="A scenario in TOML; options win over it.", show_default=False)
+]
 Agents = Annotated[int | None, option("How many agents.", DEFAULTS["agents"])]
 Stagger = Annotated[float | None, option("Seconds between their starts.", DEFAULTS["stagger_s"])]
 ServerKind = Annotated[
@@ -41,6 +44,10 @@ ServerArgs = Annotated[str | None, option("Further flags for the embedded server
 ToolCalls = Annotated[int | None, limit("Most tool calls of an agent.", "tool_calls")]
 Wall = Annotated[float | None, limit("Most seconds an agent may work; then it is cut off.", "wall_s")]
 Context = Annotated[int | None, limit("Most tokens of context of an agent.", "context_tokens")]
+Protocol = Annotated[str | None, option("native (tool calls) or json (actions in the text).", DEFAULTS["protocol"])]
+Warmup = Annotated[
+    bool, typer.Option("--warmup", help="Send requests before the measured ones: one alone, then all together.")
+]
 UnsafeNoSandbox = Annotated[
     bool, typer.Option("--unsafe-no-sandbox", help="Run tools without a sandbox where none works.")
 ]
@@ -103,6 +110,13 @@ def settle(
     if warmup and chosen.warmup is None:
         return chosen.model_copy(update={"warmup": chosen.usual_warmup}), None
     return chosen, verbatim
+
+
+def carry_out(chosen: scenario.Scenario, out: Path, verbatim: bytes | None, *, as_json: bool, quiet: bool) -> None:
+    """Do a run, and make what it measured; the arguments are those of `running.carry_out`."""
+    writable(out)
+    # Loaded only now: the runner needs openai, git and polars, which take 1.5 to 4 s to import; --help does without.
+    plugins.load(plugins.STAGES, "run")(chosen, out, dict(os.environ), verbatim, as_json=as_json, quiet=quiet)
 
 
 def corpus_key(corpus: str | None) -> str:
@@ -173,9 +187,9 @@ def pairs(texts: list[str] | None) -> dict[str, str] | None:
 def server_ones(
     *,
     server: str | None,
-    profile: str | None,
-    set_: list[str] | None,
-    boot: int | None,
+    profile: str | None = None,
+    set_: list[str] | None = None,
+    boot: int | None = None,
     base_url: str | None,
     model: str | None,
     launch: str | None,

@@ -13,8 +13,7 @@ from agentload.errors import UsageError
 from agentload.registry import default_cache_dir
 from agentload.run import launching, serving
 from agentload.run.scenario import Server
-
-_LOCAL = ("localhost", "::1", "0.0.0.0")  # noqa: S104 - it is read, nothing is bound
+from agentload.servers.here import LOOPBACK, is_here
 
 
 def address(server: Server, env: Mapping[str, str]) -> str | None:
@@ -22,11 +21,11 @@ def address(server: Server, env: Mapping[str, str]) -> str | None:
     chosen, _ = serving.choose(server, env)
     if chosen.base_url is not None:
         parts = urlsplit(chosen.base_url)
-        host = parts.hostname or ""
+        host = LOOPBACK if is_here(chosen.base_url) else parts.hostname or ""
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        return f"{'127.0.0.1' if host in _LOCAL else host}:{port}"
-    port_given = launching.fixed_port(chosen)
-    return None if port_given is None else f"127.0.0.1:{port_given}"
+        return f"{host}:{port}"
+    given = launching.fixed_address(chosen)
+    return None if given is None else f"{LOOPBACK}:{given[1]}"
 
 
 @contextmanager

@@ -360,8 +360,8 @@ class _Night:
         if self._design.simulated:
             return None
         await self._washout.cooldown(self._cooled_ns())
-        port = launching.fixed_port(scenario.server)
-        if port is not None and (trouble := await self._washout.port(port)) is not None:
+        fixed = launching.fixed_address(scenario.server)
+        if fixed is not None and (trouble := await self._washout.port(fixed[1], fixed[0])) is not None:
             return trouble
         await self._washout.memory()
         return None

@@ -4,18 +4,17 @@ An experiment compares variants of one scenario that differ in one factor: `[var
 `[[variant]]` says how it differs. What the variants then run is `variants`; in which order, `designing`.
 """
 
-import math
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
-from agentload.artifacts.design import Value
 from agentload.errors import UsageError
 from agentload.run import scenario
+from agentload.run.kinds import LISTED, PLAIN_NAME, TABLE, Plain, Seconds, Text, Words, is_plain
 from agentload.run.request_fields import RequestFields
-from agentload.run.scenario import PLAIN_NAME, Scenario, Seconds, Text, Word
+from agentload.run.scenario import Scenario
 
 # /1: first.
 SCHEMA: Final = "agentload.experiment/1"
@@ -36,7 +35,7 @@ class RefusedError(UsageError):
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = TABLE
 
 
 class ProofTable(_Model):
@@ -65,11 +64,11 @@ class VariantTable(_Model):
     name: Annotated[str, Field(pattern=PLAIN_NAME)] | None = None  # default: A, B, ...
     label: Text | None = None  # default: what it says of itself
     launch: Text | None = None  # instead of the scenario's command
-    env: dict[Text, Value] = {}
-    args: tuple[Word, ...] = ()  # after the scenario's
-    set: dict[str, Value] = {}
+    env: dict[Text, Plain] = {}
+    args: Words = ()  # after the scenario's
+    set: dict[str, Plain] = {}
     request: RequestFields = {}
-    expected: dict[Text, Value] = {}
+    expected: dict[Text, Plain] = {}
 
 
 class Experiment(_Model):
@@ -84,10 +83,10 @@ class Experiment(_Model):
     metric: Text | None = None  # that decides; default: the workload's
     cooldown_s: Seconds = 0.0  # between two starts
     scenario: Scenario = Field(default_factory=lambda: Scenario.model_validate({}))
-    vary: dict[str, tuple[Value, ...]] = {}  # one name
-    variant: tuple[VariantTable, ...] = ()
-    expected: dict[Text, Value] = {}
-    proof: tuple[ProofTable, ...] = ()
+    vary: dict[str, Annotated[tuple[Plain, ...], LISTED]] = {}  # one name
+    variant: Annotated[tuple[VariantTable, ...], LISTED] = ()
+    expected: dict[Text, Plain] = {}
+    proof: Annotated[tuple[ProofTable, ...], LISTED] = ()
 
     @field_validator("scenario", mode="before")
     @classmethod
@@ -132,7 +131,7 @@ def _flattened(given: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
         if not isinstance(value, (list, tuple)):
             raise ValueError(f"{dotted}: expected a list of values, got {value!r:.80}")  # noqa: TRY004 - pydantic's way
         for one in value:
-            if not isinstance(one, (bool, int, float, str)) or (isinstance(one, float) and not math.isfinite(one)):
+            if not is_plain(one):
                 raise ValueError(
                     f"{dotted}: expected texts, finite numbers, true or false, got {one!r:.80}; "
                     "lists and tables go into [[variant]] tables"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, time
 from typing import Any, Final
 
 from pydantic_core import ErrorDetails
@@ -43,7 +44,14 @@ def explain(error: ErrorDetails, keys: Callable[[list[str]], Sequence[str]]) -> 
         return "expected a value, there is none"
     words = _WORDS.get(kind)
     said = words(error.get("ctx", {})) if words is not None else error["msg"]
-    return said if kind == "value_error" else f"{said}, got {error['input']!r:.80}"
+    return said if kind == "value_error" else f"{said}, got {_shown(error['input'])}"
+
+
+def _shown(value: Any) -> str:
+    """A value as TOML has it, where that is another way than Python's."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if isinstance(value, (date, time)) else f"{value!r:.80}"  # a datetime is a date
 
 
 def toml_line(text: str, path: Sequence[str]) -> int | None:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from agentload.errors import ArtifactError, UsageError
 from agentload.run.scenario import Server
+from agentload.servers.here import LOOPBACK, own_address
 from agentload.servers.process import free_port, split_command
 
 _PORT: Final = re.compile(r"--port[= ](\d{1,5})(?!\S)")
@@ -59,7 +60,7 @@ def check(server: Server, env: Mapping[str, str]) -> None:
             f"there is only {server.launch!r}"
         )
     if not picked:
-        _must_be_free(server, port)
+        _must_be_free(server)
 
 
 def command(server: Server, kv_dir: Path | None = None) -> tuple[list[str], str]:
@@ -70,11 +71,8 @@ def command(server: Server, kv_dir: Path | None = None) -> tuple[list[str], str]
         kv_dir: what stands for {kv_dir}; needed where `wants_kv_dir`.
     """
     assert server.launch is not None
-    port = _given_port(server.launch)
-    if _holds(server, _PORT_WORD):
-        port = free_port()
-    else:
-        _must_be_free(server, port)
+    port = free_port() if _holds(server, _PORT_WORD) else _given_port(server.launch)
+    _must_be_free(server)
     base_url = server.base_url or f"http://127.0.0.1:{port}/v1"
     return [_filled(word, base_url, kv_dir) for word in split_command(server.launch)], base_url
 
@@ -117,35 +115,39 @@ def _filled(text: str, base_url: str, kv_dir: Path | None) -> str:
     return text.replace(_PORT_WORD, str(urlsplit(base_url).port))
 
 
-def must_be_free(port: int) -> None:
+def must_be_free(port: int, address: str = LOOPBACK) -> None:
     """Otherwise the agents would work against whatever answers there, while ours still loads its model.
 
     Raises:
-        UsageError: something listens there.
+        UsageError: something listens there, at this address of this machine.
     """
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((address, port))
         except (OSError, OverflowError) as error:
             raise UsageError(f"--launch: expected a free port, {port} cannot be used: {error}") from error
 
 
-def fixed_port(server: Server) -> int | None:
-    """Return the port of this machine at which a launched server will answer; None: any free one, or no such server."""
+def fixed_address(server: Server) -> tuple[str, int] | None:
+    """Return this machine's address and port at which a launched server will answer; None: any free port, or no such.
+
+    It is looked for where the agents will look: at the address of --base-url, where that is this machine's.
+    """
     if server.launch is None or _holds(server, _PORT_WORD):
         return None
-    given = _given_port(server.launch)
-    parts = urlsplit(server.base_url or "")
-    return parts.port if given is None and parts.hostname in ("127.0.0.1", "localhost") else given
+    own = None if server.base_url is None else own_address(server.base_url)
+    port = _given_port(server.launch)
+    if port is None and own is not None:
+        port = urlsplit(server.base_url or "").port
+    return None if port is None else (own or LOOPBACK, port)
 
 
-def _must_be_free(server: Server, port: int | None) -> None:
-    parts = urlsplit(server.base_url or "")
-    if port is None and parts.hostname in ("127.0.0.1", "localhost"):
-        port = parts.port
-    if port is not None:
-        must_be_free(port)
+def _must_be_free(server: Server) -> None:
+    found = fixed_address(server)
+    if found is not None:
+        address, port = found
+        must_be_free(port, address)
 
 
 def _given_port(text: str) -> int | None:

@@ -39,6 +39,7 @@ from agentload.run.twinned import TwinWorld
 from agentload.run.waiting import abandonable
 from agentload.run.work import Work
 from agentload.run.world import RealWorld, RunClock, World
+from agentload.servers.devices import Devices
 from agentload.servers.family import Family
 from agentload.servers.watchdog import Watchdog
 
@@ -80,6 +81,7 @@ async def run(
     clock: RunClock | None = None,
     directory: Path | None = None,
     signalled: Callable[[], object] = lambda: None,
+    open_devices: Callable[[], Devices] = Devices,
 ) -> RunDir:
     """Do one run and return its directory; its manifest says how it ended, also when a signal ended it.
 
@@ -95,6 +97,7 @@ async def run(
         clock: the clock of a run with a real server; None: this machine's.
         directory: the run directory itself, of which there may be none yet; None: a new one in `out`.
         signalled: called when a signal asked for an end, also where that came too late to cut anything off.
+        open_devices: opens the devices of this machine, for a run that looks at their memory.
 
     Raises:
         AgentloadError: something failed before the first request, or the run itself failed; the manifest has the
@@ -111,7 +114,8 @@ async def run(
         async with interruptible(say) as interruption:
             try:
                 await _run(
-                    scenario, out, env, say, scenario_text, keep, progress_s, show, interruption, clock, directory
+                    *(scenario, out, env, say, scenario_text, keep, progress_s, show, interruption),
+                    *(clock, directory, open_devices),
                 )
             finally:
                 if interruption.asked:
@@ -168,6 +172,7 @@ async def _run(
     interruption: Interruption,
     given_clock: RunClock | None,
     directory: Path | None,
+    open_devices: Callable[[], Devices],
 ) -> None:
     scenario, why = settled(scenario, env)
     slots.check(scenario, env)
@@ -201,7 +206,7 @@ async def _run(
                 interruption.on_hurry(events.kill_server)
                 session = Session(target, clock, events, env, say, clock.describe, watchdog)
                 prepare = await _workload(world, session, scenario, repository, given, sandbox, folder)
-                work = Work(world, session, scenario, record, prepare, interruption, progress_s, show)
+                work = Work(world, session, scenario, record, prepare, interruption, progress_s, show, open_devices)
                 files.callback(work.close)
                 await _go(world, work, session, scenario, record, why)
         except BaseException as error:

@@ -3,52 +3,30 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from agentload.agents.outcome import AgentLimits
 from agentload.errors import UsageError
 from agentload.run import explaining, twin_settings
+from agentload.run.kinds import LISTED, PLAIN_NAME, TABLE, Count, Plain, Positive, Seconds, Text, Variable, Word, Words
 from agentload.run.request_fields import RequestFields
-from agentload.run.workloads import EMBEDDED_DECODE_TOKENS, LEAST_PROMPT, Count, Fixed, Positive, Probe, Warmup
+from agentload.run.workloads import EMBEDDED_DECODE_TOKENS, LEAST_PROMPT, Fixed, Probe, Warmup
 
 # /1: first.
 SCHEMA: Final = "agentload.scenario/1"
 
 STANDARD_LIMITS: Final = AgentLimits()
-PLAIN_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _PROMPT_TOKENS: Final = 1100  # of the system prompt, the tools and a task: 1,041 to 1,055 measured with SmolLM2
 _CALL_TOKENS: Final = 200  # of a short tool call and the least result that an agent is given (400 bytes)
 ANSWER_PART: Final = 8  # an answer whose limit nobody gave has at most this part of the context
 
 
-def _passable(text: str) -> str:
-    """A text that can be a program's argument, part of a path, and written down."""
-    if "\0" in text:
-        raise ValueError(f"must not hold NUL, got {text!r:.80}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"expected text in UTF-8, got {text!r:.80}") from error
-    return text
-
-
-def _variable(name: str) -> str:
-    if not name or "=" in name:
-        raise ValueError(f"expected the name of an environment variable, got {name!r:.80}")
-    return _passable(name)
-
-
-Word = Annotated[str, AfterValidator(_passable)]
-Variable = Annotated[str, AfterValidator(_variable)]
-Text = Annotated[str, Field(min_length=1), AfterValidator(_passable)]
-Seconds = Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)]  # at most a year
-
-
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = TABLE
 
 
-Track = Annotated[tuple[Word, ...], Field(min_length=1, max_length=100)]
+Track = Annotated[tuple[Word, ...], LISTED, Field(min_length=1, max_length=100)]
+Tracks = Annotated[tuple[Track, ...], LISTED]
 
 
 class Server(_Model):
@@ -60,7 +38,7 @@ class Server(_Model):
     launch: Text | None = None  # a command, split as a shell splits words; {port} becomes a free port
     log: Text | None = None  # the log file of a running server
     log_format: Text | None = None  # default: detected
-    args: tuple[Word, ...] = ()  # further flags for the embedded server
+    args: Words = ()  # further flags for the embedded server
     env: dict[Variable, Word] = {}  # further environment of a server that agentload starts
     software: Literal["ds4", "llamacpp", "vllm", "sglang"] | None = None  # default: known by the command's words
     otlp: bool = False  # have a vLLM that agentload starts send the spans of its requests
@@ -68,7 +46,7 @@ class Server(_Model):
     stop_s: Seconds = 600.0  # ds4 may store its KV cache for minutes
     # Of the twin, the simulated ds4-server:
     profile: Text | None = None  # what its machine takes for each kind of work
-    set: dict[str, twin_settings.Value] | None = None  # its options by name: twin.options
+    set: dict[str, Plain] | None = None  # its options by name: twin.options
     boot: Count | None = None  # number of its start: each draws its own noise
 
 
@@ -141,15 +119,15 @@ class Scenario(_Model):
     fixed: Fixed | None = None  # of the fixed workload
     probe: Probe | None = None  # of the synthetic probe
     warmup: Warmup | None = None  # default: none in a single run
-    parts: tuple[Part, ...] = ()  # several segments under one start of the server; default: one
+    parts: Annotated[tuple[Part, ...], LISTED] = ()  # several segments under one start of the server; default: one
     agents: Annotated[int, Field(ge=1, le=1024)] = 3  # each has a checkout and a connection of its own
     stagger_s: Seconds = 15.0
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0
     corpus: Text | None = None  # a pinned corpus' name; default: tiny for the embedded server, else standard
     corpus_path: Text | None = None  # the user's own git checkout
-    tasks: tuple[Word, ...] = ()  # default: all of the corpus
+    tasks: Words = ()  # default: all of the corpus
     chain: Annotated[int, Field(ge=1, le=100)] = 1  # so many tasks of each agent, one after the other
-    tracks: tuple[Track, ...] = ()  # or by name all that one agent has one after the other, for the agents in turn
+    tracks: Tracks = ()  # or by name all that one agent has one after the other, for the agents in turn
     parallel_tool_calls: bool = False  # several calls of one answer are run, at once
     protocol: Literal["native", "json"] = "native"
     server: Server = Server()

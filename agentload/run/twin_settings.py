@@ -9,18 +9,19 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from agentload.artifacts.design import Value
 from agentload.errors import UsageError
+from agentload.run import explaining
 from agentload.twin.options import Options
 
 PROFILE: Final = "m3-ultra"
 MODEL: Final = "scripted-field-report"
-Value = bool | int | float | str
 
 _NO_FLAG: Final = frozenset(("prefill_quantum", "decode_coalesce_us", "batch_log"))  # set by environment, or not at all
 
 
 def options(given: Mapping[str, Value]) -> Options:
-    """Return the server's options.
+    """Return the server's options. A text is read as an option's type, as on a command line; all else must be of it.
 
     Raises:
         UsageError: there is no option of a name, the nearest ones are told; or a value is none that it takes.
@@ -31,11 +32,14 @@ def options(given: Mapping[str, Value]) -> Options:
             near = get_close_matches(name.replace("-", "_"), known, cutoff=0.5) or known
             raise UsageError(f"server.set: the simulated server has no option {name!r}: expected {', '.join(near)}")
     try:
+        Options.model_validate(
+            {name: value for name, value in given.items() if not isinstance(value, str)}, strict=True
+        )
         return Options.model_validate(dict(given))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise UsageError(f"server.set: {where}: {first['msg']}, got {first['input']!r:.60}") from error
+        raise UsageError(f"server.set: {where}: {explaining.explain(first, lambda _: known)}") from error
 
 
 def argv(given: Mapping[str, Value]) -> list[str]:

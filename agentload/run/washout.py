@@ -18,6 +18,7 @@ from agentload.core.ports import Clock
 from agentload.errors import ArtifactError, UsageError
 from agentload.run import launching, machine_state
 from agentload.servers.family import Family
+from agentload.servers.here import LOOPBACK
 
 POLL_NS: Final = 250_000_000
 PORT_S: Final = 30.0  # a port of a process that has ended is free at once; another's is not our business for long
@@ -55,13 +56,13 @@ class Washout:
             self._tell(left_s, "cooldown")
             await self._clock.sleep_until(until_ns)
 
-    async def port(self, port: int) -> str | None:
-        """Wait until `port` is free; return what is wrong when it does not get free."""
+    async def port(self, port: int, address: str = LOOPBACK) -> str | None:
+        """Wait until `port` is free at `address`; return what is wrong when it does not get free."""
         due = self._clock.now_ns() + int(PORT_S * 1e9)
         told = False
         while True:
             try:
-                launching.must_be_free(port)
+                launching.must_be_free(port, address)
             except UsageError:
                 if self._clock.now_ns() >= due:
                     return (

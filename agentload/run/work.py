@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -36,8 +36,10 @@ from agentload.run.squad import Member, Prepare, Squad
 from agentload.run.waiting import said_if_slow
 from agentload.run.warmup import warm_up
 from agentload.run.world import Line, World
+from agentload.servers.devices import Devices
+from agentload.servers.here import is_here
 from agentload.servers.metrics_sampling import MetricsSampler
-from agentload.servers.sampler import on_this_host, sampled
+from agentload.servers.sampler import memory_now, sampled
 
 
 class Work:
@@ -53,10 +55,12 @@ class Work:
         interruption: Interruption,
         progress_s: float,
         show: Callable[[Board], None] | None = None,
+        open_devices: Callable[[], Devices] = Devices,
     ) -> None:
         """`scenario` is resolved; `prepare` makes ready those that work in a segment.
 
-        Every `progress_s` it is shown how it stands: to `show`, else a line is said.
+        Every `progress_s` it is shown how it stands: to `show`, else a line is said. `open_devices` opens those of this
+        machine, where their memory is to be looked at.
         """
         self._world = world
         self._session = session
@@ -66,6 +70,7 @@ class Work:
         self._interruption = interruption
         self._progress_s = progress_s * world.progress_slower
         self._show = show
+        self._open_devices = open_devices
         self._so_far = SoFar()
         self._left_out: tuple[Stretch, ...] = ()
         self._files = ExitStack()
@@ -74,7 +79,7 @@ class Work:
         self.squads: list[Squad] = []  # of the segments so far
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files, and let the devices' driver go."""
         self._files.close()
 
     def fields(self) -> list[dict[str, Any]]:
@@ -93,6 +98,7 @@ class Work:
         """Measure one segment after the other; the first begins when the server is warm."""
         stretches = parts.plan(self._scenario)
         line = Watched(line, self._session.clock, self._so_far)
+        sampling = await self._sampling(served)
         for number, stretch in enumerate(stretches):
             squad = await self._prepare(stretch, line)
             self.squads.append(squad)
@@ -106,7 +112,7 @@ class Work:
                 if len(stretches) > 1:
                     where = f"segment {number + 1} of {len(stretches)}"
                     self._session.say(f"{where}: {stretch.segment}, condition {stretch.condition}")
-                await self._measure(squad, served, line)
+                await self._measure(squad, served, line, sampling)
             for said in squad.said_after():
                 self._session.say(said)
             for doubt in squad.doubts():
@@ -126,7 +132,27 @@ class Work:
                 await time_to_die(served)
         await self._wait_for_open_requests(served)
 
-    async def _measure(self, squad: Squad, served: Served, line: Watched) -> None:
+    async def _sampling(self, served: Served) -> Callable[[], AbstractAsyncContextManager[None]]:
+        """Return what samples server and machine while a segment lasts.
+
+        The devices' driver is opened here, once: that may take a second, which must be within no segment.
+        """
+        session, devices = self._session, None
+        pid = served.process.pid if served.process is not None else None
+        here = served.kind == "endpoint" and served.simulated is None and is_here(served.base_url)
+        if pid is not None or here:
+            devices = await to_thread.run_sync(self._open_devices)
+            self._files.callback(devices.close)
+        memory = partial(memory_now, devices)
+        return partial(sampled, pid, session.clock, session.events, self._scenario.sample_s, memory, here=here)
+
+    async def _measure(
+        self,
+        squad: Squad,
+        served: Served,
+        line: Watched,
+        sampling: Callable[[], AbstractAsyncContextManager[None]],
+    ) -> None:
         """Let all work between the two markers."""
         scenario, session, stretch = self._scenario, self._session, squad.stretch
         for said in squad.plan:
@@ -138,14 +164,12 @@ class Work:
         gc.collect()
         gc.freeze()
         begin_ns = self._mark(markers.BEGIN, stretch)
-        pid = served.process.pid if served.process is not None else None
-        here = served.kind == "endpoint" and served.simulated is None and on_this_host(served.base_url)
         for one in squad.members:
             one.planned_ns = begin_ns + one.start_ns
         look = partial(self._look, squad, served, line, begin_ns)
         try:
             async with (
-                sampled(pid, session.clock, session.events, scenario.sample_s, here=here),
+                sampling(),
                 while_it_runs(served),
                 anyio.create_task_group() as reporting,
             ):

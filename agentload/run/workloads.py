@@ -1,16 +1,11 @@
-"""What is a server asked for, where no agents work: which tables has each kind of load, and what may stand in them?
-
-The kinds of values that all tables of a scenario share stand here too.
-"""
+"""What is a server asked for, where no agents work: which tables has each kind of load, and what may stand in them?"""
 
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from agentload.core.probe import Load, loads_of
-
-Positive = Annotated[int, Field(ge=1, le=10**12)]
-Count = Annotated[int, Field(ge=0, le=10**12)]
+from agentload.run.kinds import LISTED, TABLE, Positive
 
 LEAST_PROMPT: Final = 100  # tokens of a cold prompt: its first line, what is asked and the marks of a template are 60
 DECODE_TOKENS: Final = 512  # of one turn of a session that writes, where nobody says
@@ -22,7 +17,7 @@ _DECODE_PROMPT: Final = 350  # about as long as the prompts that a warm-up for t
 class Table(BaseModel):
     """A table of a scenario: nothing in it changes, and no key is unknown."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = TABLE
 
 
 def _each_once(values: tuple[int, ...]) -> tuple[int, ...]:
@@ -37,8 +32,8 @@ def _none_or_enough(tokens: int) -> int:
     return tokens
 
 
-AtOnce = Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], AfterValidator(_each_once)]
-AtOnceOrNone = Annotated[tuple[Annotated[int, Field(ge=0, le=1024)], ...], AfterValidator(_each_once)]
+AtOnce = Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], LISTED, AfterValidator(_each_once)]
+AtOnceOrNone = Annotated[tuple[Annotated[int, Field(ge=0, le=1024)], ...], LISTED, AfterValidator(_each_once)]
 
 
 class Fixed(Table):
@@ -54,7 +49,7 @@ class Warmup(Table):
     """Requests before the begin marker, so that kernels compile in start-up time: every pair of these, once."""
 
     concurrency: AtOnce = (1,)
-    prompt_tokens: Annotated[tuple[Positive, ...], AfterValidator(_each_once)] = (350,)
+    prompt_tokens: Annotated[tuple[Positive, ...], LISTED, AfterValidator(_each_once)] = (350,)
     output_tokens: Positive = 8
 
 

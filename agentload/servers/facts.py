@@ -6,17 +6,16 @@ start-up log is the best proof of all, and stands in the run directory; these ar
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 from anyio import to_thread
 
 from agentload.serverlogs import formats
 from agentload.servers import api, identity
+from agentload.servers.here import is_here
 from agentload.servers.process import ServerProcess
 from agentload.servers.profiles import UNKNOWN, Profile, first_known, profile_for
-
-LOCAL: Final = frozenset(("127.0.0.1", "localhost", "::1"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,7 @@ async def of_process(
         log_format: the same of its log.
         api_key: the bearer token, where there is one; it is in none of the facts.
     """
-    parts = urlsplit(base_url)
-    port = parts.port if parts.hostname in LOCAL else None
+    port = urlsplit(base_url).port if is_here(base_url) else None
     keys = () if api_key is None else (api_key,)
     found = await to_thread.run_sync(lambda: identity.look(process.family(), port, keys))
     log_format = log_format or await to_thread.run_sync(_detect, process.pump.log)

@@ -2,7 +2,7 @@
 
 One quantity may be a sum over engines, models and places of a cache. Names and meanings are those of vLLM 0.32 and
 0.33, SGLang 0.5.23, llama.cpp of late 2026, and the fork mgiustiniani/ds4 (ds4-server itself has no /metrics); a server
-that has not such a metric has not told it.
+that has not such a metric has not told it. Where a quantity has several sources, the last one that is exported counts.
 """
 
 from collections.abc import Mapping
@@ -165,6 +165,7 @@ DS4: Final = Software(
         Source("decode_steps", f"{_D}decode_batch_rows_total"),
         Source("requests", f"{_D}requests_total", "outcome", ("completed", "failed")),
         Source("aborted_requests", f"{_D}requests_total", "outcome", ("cancelled",)),
+        Source("running", f"{_D}active_requests", gauge=True),  # another fork's name
         Source("running", f"{_D}requests_inflight", gauge=True),
         Source("waiting", f"{_D}phase_waiting", gauge=True),
         Source("prefilling", f"{_D}phase_active", "phase", ("prefill",), gauge=True),

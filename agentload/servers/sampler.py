@@ -5,13 +5,10 @@ minimum, or a periodic sample is due. A look at the host's memory takes 50 us (m
 device's a call into the driver; a whole sample, with the server's processes among 80 others, 2 ms.
 """
 
-import ipaddress
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Final
-from urllib.parse import urlsplit
 
 import anyio
 import psutil
@@ -70,24 +67,6 @@ class Lowest:
 
 def _free(memory: Memory) -> dict[int | None, int]:
     return {None: memory.host_free_bytes, **{one.index: one.free_bytes for one in memory.devices}}
-
-
-def on_this_host(base_url: str) -> bool:
-    """Whether an address is one of this machine's own, by its text alone: no name is looked up.
-
-    A tunnel's near end is one too: what is free here need not be what a server behind it has.
-    """
-    name = (urlsplit(base_url).hostname or "").rstrip(".").lower()
-    if name == "localhost" or name.endswith(".localhost") or name == socket.gethostname().lower():
-        return True
-    try:
-        address = ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    if address.is_loopback or address.is_unspecified:
-        return True
-    own = {one.address.partition("%")[0] for card in psutil.net_if_addrs().values() for one in card}
-    return str(address) in own
 
 
 def memory_now(devices: Devices | None = None) -> Memory:
@@ -165,9 +144,9 @@ async def sampled(
     clock: Clock,
     events: EventSink,
     period_s: float,
+    memory: Callable[[], Memory],
     *,
     here: bool = False,
-    memory: Callable[[], Memory] | None = None,
     memory_s: float = MEMORY_PERIOD_S,
 ) -> AsyncIterator[None]:
     """Sample the process and the machine at the block's begin, every `period_s`, and at its end.
@@ -177,25 +156,20 @@ async def sampled(
         clock: the clock of the run.
         events: where the samples go.
         period_s: seconds between two samples, at most.
+        memory: looks at the memory (`memory_now`).
         here: whether a server whose process is not known runs on this machine; where not, nothing is sampled.
-        memory: looks at the memory; by default at the host's and that of its NVIDIA devices.
         memory_s: seconds between two looks at it.
     """
     if pid is None and not here:
         yield
         return
-    devices = await to_thread.run_sync(Devices) if memory is None else None
-    sampler = _Sampler(pid, clock, events, memory or (lambda: memory_now(devices)))
-    try:
-        await sampler.sample("begin")
-        async with anyio.create_task_group() as group:
-            group.start_soon(sampler.until_cancelled, period_s, memory_s)
-            try:
-                yield
-            finally:
-                group.cancel_scope.cancel()
-                with anyio.CancelScope(shield=True):
-                    await sampler.sample("end")
-    finally:
-        if devices is not None:
-            devices.close()
+    sampler = _Sampler(pid, clock, events, memory)
+    await sampler.sample("begin")
+    async with anyio.create_task_group() as group:
+        group.start_soon(sampler.until_cancelled, period_s, memory_s)
+        try:
+            yield
+        finally:
+            group.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await sampler.sample("end")

@@ -1,6 +1,7 @@
 """Git servers on 127.0.0.1 with ports of their own: git's daemon, and git's http-backend behind a small web server."""
 
 import base64
+import contextlib
 import os
 import socketserver
 import subprocess
@@ -126,7 +127,37 @@ class _Request(BaseHTTPRequestHandler):
         return b"".join(parts)
 
 
-Server = TypeVar("Server", Daemon, Web)
+class Dripping(socketserver.ThreadingTCPServer):
+    """A server that begins as one of git's does, over git:// or http, and then sends a byte every now and then."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Drip)
+        self.connections = 0
+        self.over = threading.Event()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+
+class _Drip(socketserver.BaseRequestHandler):
+    server: Dripping
+
+    def handle(self) -> None:
+        self.server.connections += 1
+        if self.request.recv(65_536).startswith(b"GET "):
+            kind = "application/x-git-upload-pack-advertisement"
+            self.request.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n\r\n".encode())
+            self.request.sendall(b"001e# service=git-upload-pack\n0000")
+        self.request.sendall(b"fff0" + b"0" * 40 + b" ")  # a line of 65,516 bytes, of which the rest is long in coming
+        with contextlib.suppress(OSError):  # until the client is gone
+            while not self.server.over.wait(0.05):
+                self.request.sendall(b"x")
+
+
+Server = TypeVar("Server", Daemon, Web, Dripping)
 
 
 @contextmanager

@@ -13,11 +13,11 @@ import pytest
 
 from agentload.agents import git_route, sources, workspace
 from agentload.agents.corpora import Corpus
-from agentload.errors import FetchError, InputError, PinMismatchError
+from agentload.errors import FetchError, InputError, PinMismatchError, UsageError
 from agentload.registry import IndexSettings, sha256_of
-from tests.agents.git_servers import Daemon, Web, serving
+from tests.agents.git_servers import Daemon, Dripping, Web, serving
 from tests.agents.repositories import FILES, IDENTITY, commit_by_hand, git, make_corpus, make_upstream
-from tests.processes import gone
+from tests.processes import gone, still_there
 
 OFFLINE: Final = IndexSettings(no_index=True)
 NO_INDEX_ANSWERS: Final = IndexSettings(("http://127.0.0.1:9/simple/",), default_index=False)
@@ -290,6 +290,63 @@ def test_a_damaged_release_file_in_the_cache_is_fetched_anew(both: Corpus, sdist
         "damaged in the cache, fetched anew",
     ]
     assert kept.read_bytes() == sdist.read_bytes()
+
+
+# ---- servers that never end ------------------------------------------------------------------------------------------
+
+
+def of_git(word: str) -> list[psutil.Process]:
+    """The processes in whose command line the word stands, but for this one."""
+    found = [one for one in psutil.process_iter(["cmdline"]) if any(word in each for each in one.info["cmdline"] or ())]
+    return [one for one in found if one.pid != os.getpid()]
+
+
+@pytest.mark.parametrize("scheme", ["git", "http"])
+def test_a_server_that_drips_bytes_is_left_after_the_time_for_it_and_no_git_stays(
+    tmp_path: Path, upstream: dict[str, str], scheme: str
+) -> None:
+    network = git_route.network_of({"AGENTLOAD_GIT_TIMEOUT_S": "3"})
+    with serving(Dripping()) as slow:
+        url = f"{scheme}://{slow.address}/up"
+        try:
+            with git_route.server(url, tmp_path / "cache", network) as repository:
+                commit, limit = upstream["commit"], "AGENTLOAD_GIT_TIMEOUT_S gives it more or less time"
+                with pytest.raises(FetchError) as caught:
+                    repository.fetch(commit)
+                assert str(caught.value) == (
+                    f"cannot fetch commit {commit} from {url} with git: it had not ended after 3 s: {limit}"
+                )
+                assert gone(*of_git(slow.address))
+                with pytest.raises(FetchError, match=f"^cannot fetch its refs from {url} with git: it had not ended"):
+                    repository.refs("HEAD")
+                assert gone(*of_git(slow.address))
+        finally:
+            slow.over.set()
+        assert slow.connections == 2
+    assert nothing_left(tmp_path / "cache")
+
+
+def test_an_ssh_that_says_nothing_is_ended_with_what_it_started(tmp_path: Path, upstream: dict[str, str]) -> None:
+    script, log = tmp_path / "ssh", tmp_path / "pids"
+    script.write_text(f"sleep 1000 & echo $$ $! > {log}\nwait\n")
+    network = {"GIT_SSH_COMMAND": f"sh {script}", "AGENTLOAD_GIT_TIMEOUT_S": "3"}
+    with (
+        git_route.server("ssh://host/up", tmp_path / "cache", network) as repository,
+        pytest.raises(FetchError, match="it had not ended after 3 s"),
+    ):
+        repository.fetch(upstream["commit"])
+    pids = [int(word) for word in log.read_text().split()]
+    assert len(pids) == 2
+    assert gone(*still_there(pids))
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf", "1e9"])
+def test_a_time_for_git_that_is_none_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    network = git_route.network_of({"AGENTLOAD_GIT_TIMEOUT_S": text})
+    said = f"^AGENTLOAD_GIT_TIMEOUT_S: expected a number of seconds above 0, got '{text}'$"
+    with pytest.raises(UsageError, match=said), git_route.server("/up", tmp_path / "cache", network):
+        pass
+    assert not (tmp_path / "cache").exists()
 
 
 # ---- several processes, and killed ones ----------------------------------------------------------------------------

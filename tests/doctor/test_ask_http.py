@@ -75,6 +75,32 @@ async def test_vllms_metrics_are_summed_over_its_engines() -> None:
     assert (says.slots, says.slots_by) == (2, "GET /server_info max_num_seqs")
 
 
+@pytest.mark.parametrize(
+    ("metrics", "at_work", "waiting"),
+    [
+        ("llamacpp:requests_processing 1\nllamacpp:requests_deferred 3\n", 1, 3),
+        ('sglang:num_running_reqs{tp_rank="0"} 5.0\nsglang:num_running_reqs{tp_rank="1"} 5.0\n', 5, None),  # one work
+        ('sglang:num_running_reqs{x="a b} c"} 2 1800000000000\nsglang:num_queue_reqs 1e0\n', 2, 1),
+        ("# TYPE ds4_requests_inflight gauge\nds4_requests_inflight 2\n", 2, None),
+        ("ds4_active_requests 3\nds4_requests_total 99\n", 3, None),  # another fork's name
+        ('ds4_requests_inflight 4\nds4_phase_waiting{phase="prefill"} 2\n', 4, 2),
+        ("vllm:num_requests_running 2\n<p>not of this format\n", 2, None),  # lines of other things are not read
+        ("vllm:num_requests_running two\nvllm:num_requests_waiting 1\n", None, None),
+        ('vllm:num_requests_running{engine="0\n', None, None),
+        ("vllm:num_requests_running NaN\nvllm:num_requests_waiting +Inf\n", None, None),
+        ("vllm:num_requests_running -1\nvllm:num_requests_waiting 1e300\n", None, None),
+        ("process_cpu_seconds_total 5\n", None, None),  # of no known server
+        ("", None, None),
+    ],
+)
+async def test_who_is_at_work_and_who_waits_is_read_as_each_server_counts_it(
+    metrics: str, at_work: int | None, waiting: int | None
+) -> None:
+    says = await asked({"/v1/models": models(), "/metrics": metrics})
+    told = at_work is not None or waiting is not None
+    assert (says.processing, says.waiting, says.busy_by) == (at_work, waiting, "/metrics" if told else "")
+
+
 async def test_sglang_tells_all_by_its_server_info() -> None:
     info = {"max_running_requests": 48, "context_length": 131_072}
     says = await asked({"/v1/models": models(owned_by="sglang"), "/server_info": info})
@@ -123,9 +149,3 @@ async def test_a_date_header_is_held_against_the_time_between_question_and_answe
     date: str, ahead_s: float | None
 ) -> None:
     assert ask_http.date_ahead_s(got(date, AT, AT + SECOND // 4)) == pytest.approx(ahead_s, abs=1e-6)
-
-
-async def test_only_a_loopback_address_is_this_machine() -> None:
-    assert ask_http.is_here("http://127.0.0.1:8000/v1")
-    assert ask_http.is_here("http://[::1]:8000/v1")
-    assert not ask_http.is_here("http://gpu-box:8000/v1")

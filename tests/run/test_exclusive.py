@@ -1,6 +1,7 @@
 """Is a second experiment kept from a server's address, and which addresses are known beforehand?"""
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,11 @@ def launched(command: str, base_url: str | None = None) -> Server:
         (launched("start.sh", "http://localhost:8001/v1"), {}, "127.0.0.1:8001"),
         (launched("ssh gpu start.sh", "http://gpu/v1"), {}, "gpu:80"),
         (Server(kind="endpoint", base_url="https://[::1]/v1"), {}, "127.0.0.1:443"),
-        (Server(), {"OPENAI_BASE_URL": "http://10.0.0.3:9/v1"}, "10.0.0.3:9"),
+        (Server(kind="endpoint", base_url="http://127.8.9.1:7/v1"), {}, "127.0.0.1:7"),
+        (Server(kind="endpoint", base_url=f"http://{socket.gethostname()}:7/v1"), {}, "127.0.0.1:7"),
+        (Server(), {"OPENAI_BASE_URL": "http://192.0.2.3:9/v1"}, "192.0.2.3:9"),
         (Server(), {}, None),
-        (Server(kind="twin"), {"OPENAI_BASE_URL": "http://10.0.0.3:9/v1"}, None),
+        (Server(kind="twin"), {"OPENAI_BASE_URL": "http://192.0.2.3:9/v1"}, None),
     ],
 )
 def test_the_address_is_that_of_the_url_or_of_the_commands_port(

@@ -4,6 +4,7 @@ Server, model and time are simulated, or the model is scripted behind a real soc
 """
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from agentload.analysis import truth as truths
 from agentload.analysis.truth import TRUTH
 from agentload.artifacts.rundir import RunDir
 from agentload.report import terminal
+from agentload.servers.devices import Devices
 from agentload.twin import truth
 from agentload.twin.events import Request
 from tests.run.chat_model import FINAL, ChatModel
 from tests.run.runs import LeapingClock, Made, make
+from tests.servers.nvml import FakeDriver, Told
 from tests.twin.worlds import only
 
 MS = 1_000_000
@@ -175,6 +178,41 @@ async def test_behind_a_real_socket_a_request_is_what_was_asked_for_and_no_more(
     assert manifest.status == "success"
     (doubt,) = manifest.doubts
     assert doubt["message"].startswith("segment c2-r1: 1 of 2 answers ended before 21 tokens, the first after 20: ")
+
+
+@pytest.mark.anyio
+async def test_the_devices_driver_is_opened_once_before_the_first_marker_and_let_go_of_after_the_last(
+    cache_dir: Path, tmp_path: Path
+) -> None:
+    runs: list[RunDir] = []
+
+    @dataclass
+    class Driver(FakeDriver):
+        markers: list[tuple[str, int]] = field(default_factory=list)  # how many had been written
+
+        def _note(self, what: str) -> None:
+            found = Made(runs[0]).markers() if runs[0].markers_path.exists() else []
+            self.markers.append((what, len(found)))
+
+        def nvmlInit(self) -> None:  # noqa: N802 - its name
+            self._note("opened")
+            super().nvmlInit()
+
+        def nvmlShutdown(self) -> None:  # noqa: N802
+            self._note("let go of")
+            super().nvmlShutdown()
+
+    driver = Driver({0: ("card", Told(3 << 20, 9 << 20))})
+    async with ChatModel(script=(FINAL,)) as model:
+        fields = fixed({"kind": "endpoint", "base_url": model.url}, fixed={"concurrency": [1], "output_tokens": 20})
+        made = await make(tmp_path, cache_dir, fields, opened=runs.append, open_devices=lambda: Devices(driver))
+    assert [one["segment"] for one in made.markers()] == ["c1-r1", "c1-r1", "c1-r2", "c1-r2"]
+    assert (driver.markers, driver.holders) == ([("opened", 0), ("let go of", 4)], 0)
+    samples = made.events("sample")
+    assert [one["where"] for one in samples] == ["begin", "end"] * 2
+    assert [one["devices"] for one in samples] == [
+        [{"index": 0, "name": "card", "free_bytes": 3 << 20, "total_bytes": 9 << 20}]
+    ] * 4
 
 
 @pytest.mark.anyio

@@ -262,6 +262,34 @@ def test_a_launched_servers_port_must_be_free_wherever_it_is_given(launch: str) 
             launching.command(Server(kind="launch", launch=launch.format(port), base_url=url))
 
 
+def test_a_launched_servers_port_must_be_free_at_the_address_where_the_agents_will_ask() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.8.9.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        there = Server(kind="launch", launch="serve", base_url=f"http://127.8.9.1:{port}/v1")
+        assert launching.fixed_address(there) == ("127.8.9.1", port)
+        with pytest.raises(UsageError, match=f"expected a free port, {port} cannot be used"):
+            check(there, {})
+        check(Server(kind="launch", launch=f"serve --port {port}", base_url=f"http://localhost:{port}/v1"), {})
+
+
+@pytest.mark.parametrize(
+    ("launch", "base_url", "fixed"),
+    [
+        ("serve", "http://[::1]:8000/v1", ("::1", 8000)),
+        ("serve", "http://0.0.0.0:8000/v1", ("127.0.0.1", 8000)),
+        ("serve --port 8001", None, ("127.0.0.1", 8001)),
+        ("ssh gpu serve", "http://192.0.2.1:8000/v1", None),
+        (LAUNCH, None, None),
+    ],
+)
+def test_the_address_at_which_a_launched_server_will_answer_is_known_where_it_is_of_this_machine(
+    launch: str, base_url: str | None, fixed: tuple[str, int] | None
+) -> None:
+    assert launching.fixed_address(Server(kind="launch", launch=launch, base_url=base_url)) == fixed
+
+
 def test_a_port_that_another_server_has_is_refused_before_ours_is_started() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

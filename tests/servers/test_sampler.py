@@ -1,6 +1,5 @@
 """What a server's process uses: real processes; the times of samples on a clock that the test holds."""
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import psutil
 import pytest
 
 from agentload.servers.devices import DeviceMemory
-from agentload.servers.sampler import Memory, look, memory_now, on_this_host, sampled
+from agentload.servers.sampler import Memory, look, memory_now, sampled
 
 pytestmark = pytest.mark.anyio
 
@@ -126,7 +125,7 @@ def test_a_process_that_is_gone_has_no_sample() -> None:
 async def test_a_block_is_sampled_at_both_ends_and_every_period_between() -> None:
     events, clock = Events(), SteppedClock(45)  # the memory is looked at every second
     with process(BURN) as (pid, _):
-        async with sampled(pid, clock, events, 15.0, memory=steady):
+        async with sampled(pid, clock, events, 15.0, steady):
             await clock.stands.wait()
     assert [(kind, t_ns, fields["where"]) for kind, t_ns, fields in events.found] == [
         ("sample", 1000, "begin"),
@@ -144,7 +143,7 @@ async def test_a_block_is_sampled_at_both_ends_and_every_period_between() -> Non
 async def test_a_block_that_fails_is_sampled_at_its_end_too() -> None:
     events, clock = Events(), SteppedClock(0)
     with process(BURN) as (pid, _), pytest.raises(BaseExceptionGroup) as caught:
-        async with sampled(pid, clock, events, 15.0, memory=steady):
+        async with sampled(pid, clock, events, 15.0, steady):
             raise KeyError("the block's own")
     assert [type(error) for error in caught.value.exceptions] == [KeyError]
     assert [fields["where"] for _, _, fields in events.found] == ["begin", "end"]
@@ -154,14 +153,14 @@ async def test_a_server_that_died_has_no_end_sample_and_no_error() -> None:
     events, clock = Events(), SteppedClock(0)
     with process(BURN) as (pid, _):
         pass
-    async with sampled(pid, clock, events, 15.0, memory=steady):
+    async with sampled(pid, clock, events, 15.0, steady):
         await clock.stands.wait()
     assert events.found == []
 
 
 async def test_no_process_of_ours_no_samples() -> None:
     events, clock = Events(), SteppedClock(0)
-    async with sampled(None, clock, events, 15.0):
+    async with sampled(None, clock, events, 15.0, steady):
         pass
     assert events.found == []
 
@@ -183,7 +182,7 @@ async def drained(
 ) -> list[tuple[int, str, float, float]]:
     """When (s after the begin) which sample was taken, with the free MiB of host and device."""
     events, clock = Events(), SteppedClock(steps)
-    async with sampled(None, clock, events, period_s, here=True, memory=Draining(*pairs)):
+    async with sampled(None, clock, events, period_s, Draining(*pairs), here=True):
         await clock.stands.wait()
     return [
         (
@@ -214,7 +213,7 @@ async def test_a_slow_fall_is_in_the_periodic_samples() -> None:
 
 async def test_a_server_on_this_host_whose_process_is_not_known_has_the_machines_samples_alone() -> None:
     events, clock = Events(), SteppedClock(0)
-    async with sampled(None, clock, events, 15.0, here=True):
+    async with sampled(None, clock, events, 15.0, memory_now, here=True):
         pass
     begin, end = (fields for _, _, fields in events.found)
     for fields in (begin, end):
@@ -228,22 +227,3 @@ def test_memory_now_is_the_hosts_own() -> None:
     assert found.host_total_bytes == psutil.virtual_memory().total
     assert 0 < found.host_free_bytes < found.host_total_bytes
     assert found.devices == ()
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["http://127.0.0.1:8080/v1", "http://localhost:8080", "http://[::1]:1/v1", "http://0.0.0.0:80", "http://127.8.9.1"],
-)
-def test_an_address_of_this_machine_is_one(url: str) -> None:
-    assert on_this_host(url)
-
-
-def test_the_machines_own_name_and_its_cards_addresses_are_addresses_of_it() -> None:
-    assert on_this_host(f"http://{socket.gethostname().upper()}:8080/v1")
-    own = [one.address for card in psutil.net_if_addrs().values() for one in card if one.family == socket.AF_INET]
-    assert [on_this_host(f"http://{one}:8080/v1") for one in own] == [True] * len(own)
-
-
-@pytest.mark.parametrize("url", ["http://192.0.2.1:8080/v1", "https://api.example.com/v1", "http://[2001:db8::1]/v1"])
-def test_an_address_of_another_machine_is_none(url: str) -> None:
-    assert not on_this_host(url)

@@ -4,19 +4,19 @@ Plain GETs, each with its own time limit. An endpoint that is not there has told
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 
 from agentload.core.ports import Clock
+from agentload.errors import InputError
 from agentload.run.doctor.facts import ServerSays
-from agentload.servers import api, facts
+from agentload.servers import api, metrics
+from agentload.servers.metrics_sampling import PATH, wanted
 from agentload.servers.profiles import PROFILES, UNKNOWN
 
 _MOST_BYTES: Final = 1 << 22
@@ -24,15 +24,7 @@ _MOST_BYTES: Final = 1 << 22
 _OWNERS: Final = {"llamacpp": "llamacpp", "vllm": "vllm", "sglang": "sglang", "ds4.c": "ds4"}
 _CONTEXT_KEYS: Final = ("max_model_len", "context_length")
 _PROPS, _INFO, _MODELS = "GET /props", "GET /server_info", "GET /v1/models"
-_PROCESSING: Final = (
-    "llamacpp:requests_processing",
-    "vllm:num_requests_running",
-    "sglang:num_running_reqs",
-    "ds4_requests_inflight",
-    "ds4_active_requests",
-)
-_WAITING: Final = ("llamacpp:requests_deferred", "vllm:num_requests_waiting", "sglang:num_queue_reqs")
-_SAMPLE: Final = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{.*\})? ([0-9.eE+-]+)(?: \d+)?$", re.MULTILINE)
+_ABSURD: Final = 1e9  # no server has so many requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +79,10 @@ async def ask(
         by = by if software is not None else ""
         told = await api.snapshot(base_url, PROFILES.get(software or "", UNKNOWN), api_key=api_key, timeout_s=timeout_s)
         slots = await _get(client, f"{root}/slots", clock, timeout_s) if software in (None, "llamacpp") else None
-        metrics = await _get(client, f"{root}/metrics", clock, timeout_s)
+        counters = await _get(client, f"{root}{PATH}", clock, timeout_s)
     count, slots_by = _slots(told)
     context_tokens, context_by = _context(told, entry)
-    processing, waiting, busy_by = _busy(slots, metrics)
+    processing, waiting, busy_by = _busy(slots, counters)
     return ServerSays(
         software=software,
         by=by,
@@ -167,12 +159,11 @@ def _context(told: api.Snapshot, entry: Mapping[str, Any]) -> tuple[int | None, 
     return None, ""
 
 
-def _busy(slots: Got | None, metrics: Got | None) -> tuple[int | None, int | None, str]:
+def _busy(slots: Got | None, counters: Got | None) -> tuple[int | None, int | None, str]:
     """Requests at work, those that wait, and what told it."""
     places = slots.json() if slots is not None else None
-    sums = gauges(metrics.body.decode("utf-8", "replace")) if metrics is not None else {}
-    at_work = next((sums[name] for name in _PROCESSING if name in sums), None)
-    waiting = next((sums[name] for name in _WAITING if name in sums), None)
+    counted = _counted(counters) if counters is not None else {}
+    at_work, waiting = counted.get("running"), counted.get("waiting")
     by = ["/metrics"] if at_work is not None or waiting is not None else []
     if isinstance(places, list) and all(isinstance(one, dict) for one in places):
         working = sum(one.get("is_processing") is True for one in places)
@@ -181,18 +172,11 @@ def _busy(slots: Got | None, metrics: Got | None) -> tuple[int | None, int | Non
     return at_work, waiting, " and ".join(by)
 
 
-def gauges(text: str) -> dict[str, int]:
-    """Sum each metric of Prometheus' text format over its labels; values are rounded."""
-    sums: dict[str, float] = {}
-    for found in _SAMPLE.finditer(text):
-        if found[1] in _PROCESSING or found[1] in _WAITING:
-            try:
-                sums[found[1]] = sums.get(found[1], 0.0) + float(found[2])
-            except ValueError:
-                continue
-    return {name: round(value) for name, value in sums.items() if abs(value) < 1e9}
-
-
-def is_here(base_url: str) -> bool:
-    """Whether the address is this machine's own."""
-    return urlsplit(base_url).hostname in facts.LOCAL
+def _counted(got: Got) -> dict[str, int]:
+    """The requests that a server's /metrics count as running and as waiting; neither where the text is broken."""
+    try:
+        seen = metrics.parse(wanted(got.body.decode("utf-8", "replace")), got.after_ns)
+    except InputError:
+        return {}
+    counts = {} if seen is None else {name: seen.value(name) for name in ("running", "waiting")}
+    return {name: round(count) for name, count in counts.items() if count is not None and 0 <= count < _ABSURD}

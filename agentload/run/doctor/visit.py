@@ -33,6 +33,7 @@ from agentload.run.twinned import TwinWorld
 from agentload.run.world import Line, RunClock
 from agentload.serverlogs import formats
 from agentload.servers.attach import AttachedLog
+from agentload.servers.here import is_here
 from agentload.servers.profiles import UNKNOWN, profile_for
 from agentload.servers.watchdog import Watchdog
 
@@ -83,7 +84,7 @@ async def report(visit: Visit) -> Report:
     """Look at everything: at the machine first, while no server of ours keeps it busy."""
     machine = await look_machine.look(visit.scenario, visit.out, visit.env)
     kind, base_url = visit.scenario.server.kind, visit.scenario.server.base_url
-    elsewhere = None if base_url is None or ask_http.is_here(base_url) else urlsplit(base_url).hostname
+    elsewhere = None if base_url is None or is_here(base_url) else urlsplit(base_url).hostname
     look = {"endpoint": _endpoint, "twin": _twin}.get(kind, _owned)
     try:
         return Report(await look(visit), machine, elsewhere)
