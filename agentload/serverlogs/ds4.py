@@ -19,7 +19,7 @@ from agentload.core.records import DecodeBatches, LogFacts, Proof, Timeline
 from agentload.serverlogs import ds4_grammar as grammar
 from agentload.serverlogs.ds4_clock import SECOND_NS
 from agentload.serverlogs.ds4_usual import SMALL_BYTES, UsualLines
-from agentload.serverlogs.lines import MARKER_TEXT, Kind, LineWalker
+from agentload.serverlogs.lines import MARKER_TEXT, Kind, LineWalker, uncoloured
 from agentload.serverlogs.stamps import MIN_ERROR_NS
 
 _MS_NS: Final = 1_000_000
@@ -125,7 +125,7 @@ class Reader(UsualLines):
     def _second_half(self, number: int, offset: int, raw: bytes) -> Kind | None:
         """Put it behind the stamp that was cut off; None when it does not belong there."""
         self._inside += 1
-        head, text = self._torn or b"", grammar.COLOUR.sub(b"", raw)
+        head, text = self._torn or b"", uncoloured(raw)
         if self._inside > _MOST_INSIDE:
             self._torn = None
         if not text.startswith(grammar.SERVER) or grammar.UNSTAMPED.fullmatch(text) is not None:
@@ -146,7 +146,7 @@ class Reader(UsualLines):
 
     def _line(self, number: int, offset: int, raw: bytes, *, known: bool = False, whole: bool = True) -> Kind:
         """Take a line of any shape. `known`: only if it continues a request; `whole`: it is no part of a torn line."""
-        text = grammar.COLOUR.sub(b"", raw) if b"\x1b" in raw else raw
+        text = uncoloured(raw)
         if (found := self._decode(text)) is not None:
             stamp, start, end, count, gen, seconds, millis = found.groups()
             at = self._time(stamp, number)
@@ -277,7 +277,7 @@ class Format:
 
     def looks_like(self, lines: Sequence[bytes]) -> int:
         """Count lines that begin as those of the server or its engine do."""
-        return sum(grammar.OURS.match(grammar.COLOUR.sub(b"", line)) is not None for line in lines)
+        return sum(grammar.OURS.match(line) is not None for line in map(uncoloured, lines))
 
     def reader(self, stamps: Sequence[int] | None = None, year: int | None = None) -> LogReader:
         """Make a reader; `stamps[i]` is the receive time (Unix ns) of line i, `year` that of the first line."""

@@ -4,7 +4,8 @@ Stamps are made monotone, in ns since the Unix epoch as if local time were UTC w
 1 January of an unknown year (taken for a common one, until a stamp of 29 February says otherwise). Three things move
 a local clock:
 
-* New Year: the stamp goes back by more than half a year. A year is added.
+* New Year: the stamp goes back by more than half a year. A year is added, and said where it leaves more than a week
+  without lines: a stray stamp does that too.
 * The end of summer time, or a clock that was set: it goes back by less than three hours. Up to a minute is taken for a
   clock that was set, as if no time had passed; more is made good in whole hours.
 * The beginning of summer time cannot be told from an hour without lines. Only a request that spans it tells: its own
@@ -28,6 +29,8 @@ _SET_BACK_S: Final = 60  # a clock that is set goes back by no more
 _SUMMER_S: Final = 3 * 3600
 _NEAR_NS: Final = 2 * SECOND_NS + SECOND_NS // 10  # two stamps of 1 s, and a late line
 _HALF_YEAR_S: Final = 180 * _DAY_S
+_SILENT_S: Final = 7 * _DAY_S
+_MOST_YEARS: Final = 100  # added: 64 bits of ns hold 292
 
 Say = Callable[[str, str, str], None]  # code, what, advice
 
@@ -40,6 +43,7 @@ class WallClock:
         self._say = say
         self._days = 0 if year is None else date(year, 1, 1).toordinal() - date(1970, 1, 1).toordinal()
         self._leap = year is not None and calendar.isleap(year)
+        self._years = 0  # added
         self._shift_s = 0
         self._minute = b""  # that of the last stamp, as it has it
         self._minute_s = 0  # from the year's beginning to it
@@ -49,7 +53,7 @@ class WallClock:
 
     def at(self, stamp: bytes, line: int) -> int | None:
         """Return the time of `MMDD HH:MM:SS` in ns, as a line has it; None when there is no such time."""
-        minute, second = stamp[:-2], stamp[-2:]
+        minute, second, was_leap = stamp[:-2], stamp[-2:], self._leap
         if minute != self._minute or not second.isdigit():
             in_minute = self._of_minute(stamp)
             if in_minute is None:
@@ -58,6 +62,9 @@ class WallClock:
         now_s = self._days * _DAY_S + self._minute_s + int(second) + self._shift_s
         if self._last_s is not None:
             step_s = now_s - self._last_s
+            if step_s < -_HALF_YEAR_S and self._years < _MOST_YEARS:
+                now_s = self._next_year(stamp, self._last_s, 366 if was_leap else 365)
+                step_s = now_s - self._last_s
             if step_s < 0:
                 now_s = self._went_back(now_s, step_s)
             elif step_s >= HALF_HOUR_S:
@@ -88,13 +95,26 @@ class WallClock:
         of_year = _DAYS_BEFORE[month] + day - 1 + (self._leap and month > 2)
         return of_year * _DAY_S + hour * 3600 + minute * 60
 
+    def _next_year(self, stamp: bytes, last_s: int, days: int) -> int:
+        """Return the time of a stamp in the year after that of the last one, which had so many days."""
+        self._days += days
+        self._years += 1
+        if self._year is not None:
+            self._year += 1
+        self._leap = self._year is not None and calendar.isleap(self._year)
+        in_minute = self._of_minute(stamp)  # a leap day before it counts if this year has one, whatever the last had
+        self._minute_s = self._minute_s if in_minute is None else in_minute
+        now_s = self._days * _DAY_S + self._minute_s + int(stamp[-2:]) + self._shift_s
+        if now_s - last_s > _SILENT_S:
+            self._say(
+                "new-year",
+                f"a stamp of {stamp[:4].decode()} (month, day) comes after a later one of the year, so a year is "
+                f"added from here on: nothing was written for {(now_s - last_s) // _DAY_S} days then",
+                "if the log is not so long, a stamp is not the server's, or files were put together in the wrong order",
+            )
+        return now_s
+
     def _went_back(self, now_s: int, step_s: int) -> int:
-        if step_s < -_HALF_YEAR_S:
-            self._days += 366 if self._leap else 365
-            if self._year is not None:
-                self._year += 1
-            was_leap, self._leap = self._leap, self._year is not None and calendar.isleap(self._year)
-            return now_s + (366 if was_leap else 365) * _DAY_S
         if step_s < -_SUMMER_S:
             self._say(
                 "stamps-go-back",

@@ -20,7 +20,6 @@ _RATES: Final = rb"chunk=[\w.]++ t/s avg=[\w.]++ t/s "
 _HEAD: Final = rb"((?!ds4: ).{13}) ds4-server: "  # the clock, if stamps count, sees to it that these 13 are one
 _REQUEST: Final = rb"(?:chat|completion) ctx="
 
-COLOUR: Final = re.compile(rb"\x1b\[[0-9;]*m")
 STAMP: Final = re.compile(rb"\d{4} \d\d:\d\d:\d\d")
 STAMPED: Final = re.compile(rb"(\d{4} \d\d:\d\d:\d\d) (.*)", re.DOTALL)
 OURS: Final = re.compile(rb"(?:(?:\d{4} )?\d\d:\d\d:\d\d )?ds4-server: |ds4: ")  # posters cut stamps

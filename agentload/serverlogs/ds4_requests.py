@@ -18,6 +18,9 @@ from agentload.serverlogs.ds4_rebuilds import Rebuilds
 from agentload.serverlogs.ds4_request import Open, Say, Where
 
 _OTHER_NS: Final = 60 * SECOND_NS  # further off, a first line is not of the only request that its integers fit
+_MOST_COMPARED: Final = 64  # equal requests: more than any server has sessions; the oldest are
+_MOST_APPENDED: Final = 64  # likewise
+_SHOWN: Final = 8  # members of a group
 _RETRY_TOKENS: Final = 50  # a decode line comes every so many tokens
 
 Move = Callable[[int, int], bool]  # try to explain a difference (ns) seen by a request last read in line n
@@ -46,6 +49,7 @@ class Book:
         self._appended: list[int] = []
         self._first_at: int | None = None  # time of the first line of any request
         self._groups: dict[int, list[Open]] = {}
+        self._still_open: dict[int, int] = {}  # members of each
         self._ended = Ended(boot, step_ns, say, done)
         self.rebuilds = Rebuilds(self.by_ctx, self._join)
 
@@ -102,19 +106,24 @@ class Book:
     def _join(self, members: list[Open], where: Where) -> None:
         """Put them into one group, together with the groups they are in."""
         old = {one.group for one in members if one.group is not None}
-        if len(old) == 1 and all(one.group is not None for one in members):
+        new = [one for one in members if one.group is None]
+        if len(old) == 1 and not new:
             return
-        name = min(one.number for one in members)
-        together = {one.number: one for group in old for one in self._groups.pop(group)}
-        together.update((one.number, one) for one in members)
-        for one in together.values():
+        name = min(old.union(one.number for one in new))
+        merged = [one for group in old - {name} for one in self._groups.pop(group)]
+        self._still_open[name] = self._still_open.get(name, 0) + sum(one.number in self._open for one in new)
+        self._still_open[name] += sum(self._still_open.pop(group) for group in old - {name})
+        for one in (*merged, *new):
             one.group = name
-        self._groups[name] = list(together.values())
-        lines = ", ".join(str(one.first[0]) for one in sorted(together.values(), key=lambda one: one.number))
+        group = self._groups.setdefault(name, [])
+        group += merged + new
+        shown = sorted(one.first[0] for one in group[:_SHOWN])
+        more = f" and {len(group) - _SHOWN} more" if len(group) > _SHOWN else ""
         self._say(
             "equal-requests",
             where[0],
-            f"the requests that begin in lines {lines} cannot be told apart: only their sums are sure",
+            f"the requests that begin in lines {', '.join(map(str, shown))}{more} cannot be told apart: only their "
+            "sums are sure",
             "make prompts differ in length; receive stamps tell apart what begins in one second",
         )
 
@@ -123,7 +132,7 @@ class Book:
     ) -> Open:
         """Return the request a line belongs to, of those its integers fit (at least one)."""
         if len(found) > 1:
-            found = [one for one in found if not one.gone] or found
+            found = ([one for one in found if not one.gone] or found)[:_MOST_COMPARED]
         if len(found) > 1:
             found = [one for one in found if fits(one)] or found
         if len(found) > 1:
@@ -279,6 +288,7 @@ class Book:
     def append(self, tokens: int) -> None:
         """`tool-error continuation appended`: some request goes on decoding so many tokens after its last one."""
         self._appended.append(tokens)
+        del self._appended[:-_MOST_APPENDED]
 
     def _second_pass(self, base: int) -> None:
         for tokens in self._appended:
@@ -378,10 +388,10 @@ class Book:
             self._ended.add(one)
             return
         self._ended.waiting.append(one)
-        members = self._groups[one.group]
-        if not any(each.number in self._open for each in members):
-            del self._groups[one.group]
-            self._ended.add_group(members)
+        self._still_open[one.group] -= 1
+        if not self._still_open[one.group]:
+            del self._still_open[one.group]
+            self._ended.add_group(self._groups.pop(one.group))
 
     def end(self) -> None:
         """Say that the server has ended: all requests are done."""

@@ -21,6 +21,7 @@ from agentload.serverlogs.ds4_starts import Starts
 from agentload.serverlogs.ds4_texts import Texts
 from agentload.serverlogs.lines import Kind, LineWalker, Skip
 from agentload.serverlogs.marks import Neighbours
+from agentload.serverlogs.words import CrowdedError
 
 SMALL_BYTES: Final = 1 << 14  # a block that is smaller is read line by line: to look at it takes 0.5 ms
 _STAMP: Final = 13  # bytes
@@ -108,7 +109,10 @@ class UsualLines:
                 return Skip(0, 0, 0, len(block))
             together = self._stamps is None and self._may_be_calm()
             self._block = None  # its memory is taken for the next one, while it is in the cache still
-            self._block = Block(block, examples=self._walker.tally.wants_examples, together=together, few=self._few)
+            try:
+                self._block = Block(block, examples=self._walker.tally.wants_examples, together=together, few=self._few)
+            except CrowdedError:
+                return Skip(0, 0, 0, len(block))
             self._first, self._base = self._walker.lines + 1, self._walker.offset
             self._next = self._steps_from = 0
             self._steps_of = self._batches[-1]
@@ -277,7 +281,7 @@ class UsualLines:
             self._walker.tally.add(Kind.UNKNOWN, first_line + line, base + begins, block.line(text, line))
         else:
             line = ctx_end = block.count
-        if calm and not again:
+        if calm and not again and last_s < _FAR_S:
             told, year_s = block.last_read(first, line)
             at = since_ns + year_s * SECOND_NS
         if told >= 0 and at is not None:

@@ -1,8 +1,9 @@
 """Which log formats are installed, which of them is this log of, and what does a log of any size tell?"""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import IO, Final
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Final, Protocol
 
 from agentload import plugins
 from agentload.core.ports import LogFormat, LogReader
@@ -14,7 +15,15 @@ HEAD_BYTES: Final = 1 << 18  # of a log, looked at to detect its format
 _HEAD_PIECE: Final = 1 << 20  # read at once while the format may not be known: a pipe gives less
 FED_BYTES: Final = 1 << 23  # at once: what a reader does for a block, whatever is in it, costs 1 to 3 ms
 _LARGE_BYTES: Final = 31 << 20  # the largest piece that glibc's malloc learns from is of 32 MiB
-MOST_HEAD_BYTES: Final = 1 << 22  # kept while no line is of any format: a long preamble of another program
+MOST_HEAD_BYTES: Final = 1 << 24  # kept while no line is of any format: a long preamble of another program
+
+
+class Readable(Protocol):
+    """What a log is read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return so many bytes, or what there is before the end."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,25 +89,31 @@ def read(chunks: Iterable[bytes], name: str | None = None, stamps: Sequence[int]
         UsageError: there is no format `name`.
     """
     named = None if name is None else by_name(name)
-    pieces = iter(chunks)
-    head, wanted = b"", HEAD_BYTES
+    hole, pieces = _behind_hole(iter(chunks))
+    head, wanted, seen, lines = b"", HEAD_BYTES, 0, 0
     while True:
         head += b"".join(_take(pieces, wanted - len(head)))
-        looks = look(head)
+        part = head[seen:]
+        looks = look(part)
+        looks = replace(looks, lines=lines + looks.lines)
         if looks.best is not None or named is not None or len(head) < wanted or wanted >= MOST_HEAD_BYTES:
             break
         wanted *= 4
+        if b"\n" in part:
+            seen, lines = head.rfind(b"\n") + 1, looks.lines
     if named is None and looks.best is not None:
         named = by_name(looks.best)
     reader: LogReader = UnknownReader() if named is None else named.reader(stamps)
     _let_malloc_keep_blocks()
+    for start in range(0, hole, _HEAD_PIECE):
+        reader.feed(bytes(min(_HEAD_PIECE, hole - start)))
     reader.feed(head)
     while piece := b"".join(_take(pieces, FED_BYTES)):
         reader.feed(piece)
     return Read(reader.close(), looks)
 
 
-def blocks(file: IO[bytes]) -> Iterator[bytes]:
+def blocks(file: Readable) -> Iterator[bytes]:
     """Give what is left of a file, in pieces that suit `read`: small ones for its head, then such as it feeds."""
     given = 0
     while piece := file.read(_HEAD_PIECE if given < MOST_HEAD_BYTES else FED_BYTES):
@@ -114,6 +129,17 @@ def _let_malloc_keep_blocks() -> None:
     """
     large = bytes(_LARGE_BYTES)
     del large
+
+
+def _behind_hole(pieces: Iterator[bytes]) -> tuple[int, Iterator[bytes]]:
+    """Return how many NUL bytes a log begins with, and what follows: one truncated under its writer is a hole there."""
+    hole = 0
+    for piece in pieces:
+        text = piece.lstrip(b"\0")
+        hole += len(piece) - len(text)
+        if text:
+            return hole, chain((text,), pieces)
+    return hole, pieces
 
 
 def _take(pieces: Iterator[bytes], wanted: int) -> Iterator[bytes]:

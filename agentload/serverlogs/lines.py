@@ -9,6 +9,7 @@ line; nor are leading NUL bytes, the hole that stays in front of a server's next
 the byte order mark that an editor may have left at the beginning of the file.
 """
 
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable
 from enum import Enum
@@ -21,6 +22,7 @@ MAX_LINE_BYTES: Final = 1 << 24  # of a longer line only so much is kept: no ser
 _EXAMPLES: Final = 5
 _EXAMPLE_CHARS: Final = 200
 MARKER_TEXT: Final = b"agentload: segment "
+_COLOUR: Final = re.compile(rb"\x1b\[[0-9;]*m")  # on a terminal only, or when a server is asked for it
 
 
 class Kind(Enum):
@@ -29,6 +31,11 @@ class Kind(Enum):
     UNDERSTOOD = "understood"
     IGNORED = "ignored"  # known, and known to carry nothing we use
     UNKNOWN = "unknown"
+
+
+def uncoloured(text: bytes) -> bytes:
+    """Return a line without its colours."""
+    return _COLOUR.sub(b"", text) if b"\x1b" in text else text
 
 
 class Tally:
@@ -104,6 +111,7 @@ class LineWalker:
         self._mark = mark
         self._parts: list[bytes] = []  # of the line that has not ended
         self._kept = 0
+        self._hole = 0  # NUL bytes that it begins with, but the one that is kept
         self._line = 1
         self._offset = 0
 
@@ -127,8 +135,7 @@ class LineWalker:
             return
         if self._parts:
             self._keep(data[:end])
-            first = b"".join(self._parts)
-            self._parts, self._kept = [], 0
+            first = self._kept_line()
             self._block(first if first.endswith(b"\n") else first + b"\n", base + end)
         else:
             end = 0
@@ -141,15 +148,27 @@ class LineWalker:
     def close(self) -> None:
         """Say that the file has ended: what stands after the last newline is a line too."""
         if self._parts:
-            last = b"".join(self._parts)
-            self._parts = []
-            self._block(last + b"\n", self.size)
+            self._block(self._kept_line() + b"\n", self.size)
 
     def _keep(self, part: bytes) -> None:
+        """Keep a part of a line that has not ended; of the NUL bytes that it begins with one stands for all."""
+        if self._parts in ([], [b"\0"]):
+            text = part.lstrip(b"\0")
+            if len(text) < len(part):
+                self._hole += len(part) - len(text) - (not self._parts)
+                self._parts, self._kept = [b"\0"], 1
+                part = text
         room = MAX_LINE_BYTES - self._kept
         if part and room > 0:
             self._parts.append(part[:room])
             self._kept += min(room, len(part))
+
+    def _kept_line(self) -> bytes:
+        """Return what was kept of a line; it begins where its hole ends."""
+        line = b"".join(self._parts)
+        self._offset += self._hole
+        self._parts, self._kept, self._hole = [], 0, 0
+        return line
 
     def _block(self, block: bytes, ends_at: int) -> None:
         """Go through whole lines; `ends_at` is where the next block begins."""
@@ -220,7 +239,7 @@ class LineWalker:
             elif kind is ignored:
                 nothing += 1
             elif kind is not None:
-                tally.add(kind, number, at, text or raw)
+                tally.add(kind, number, at, text or b"\0")  # one stands for a hole
             number += 1
         tally.understood += known
         tally.ignored += nothing

@@ -19,9 +19,10 @@ from agentload.core.ports import LogReader
 from agentload.core.records import Boot, LogFacts, Timeline
 from agentload.serverlogs import llamacpp_columns as columns
 from agentload.serverlogs import llamacpp_grammar as grammar
-from agentload.serverlogs.lines import Kind, LineWalker, Skip
+from agentload.serverlogs.lines import Kind, LineWalker, Skip, uncoloured
 from agentload.serverlogs.llamacpp_bulk import LEAST_BYTES, Block
 from agentload.serverlogs.llamacpp_server import ServerLines, Start
+from agentload.serverlogs.words import CrowdedError
 
 _RESOLUTION_NS: Final = 1_000
 SMALL_BYTES: Final = 1 << 14  # a block that is smaller is read line by line: to look at it takes 0.5 ms
@@ -151,7 +152,10 @@ class Reader(ServerLines):
         if at == 0:
             if len(block) < self._small:
                 return Skip(0, 0, 0, len(block))
-            self._block = Block(block, debug=plain and self._entry == _DEBUG_ENTRY and self._torn is None)
+            try:
+                self._block = Block(block, debug=plain and self._entry == _DEBUG_ENTRY and self._torn is None)
+            except CrowdedError:
+                return Skip(0, 0, 0, len(block))
             self._first, self._base, self._next = self._walker.lines + 1, self._walker.offset, 0
         if not plain:
             return Skip(at, 0, 0, block.find(b"\n", at + self._small) + 1 or len(block))
@@ -196,8 +200,9 @@ class Reader(ServerLines):
             # A line of an open request that has not been told it yet.
             if task is not None and task.slot == slot:
                 if kind == _CACHED:
-                    if task.first_cached is None:
-                        task.first_cached, task.cached_line = tokens, (first_line + line, base + begins)
+                    if task.first_cached is None or at_us * 1000 < (task.t_cached or 0):
+                        task.first_cached, task.t_cached = tokens, at_us * 1000
+                        task.cached_line = first_line + line, base + begins
                     known += 1
                     continue
                 if kind == _NEW and task.prompt_line is None:
@@ -244,7 +249,9 @@ class Reader(ServerLines):
 
     def _take(self, number: int, offset: int, raw: bytes) -> Kind | None:
         if b"\x1b" in raw:
-            raw = grammar.COLOUR.sub(b"", raw)
+            raw = uncoloured(raw)
+            if not raw:  # what ends a colour stands behind the newline of warnings: alone after the last one
+                return Kind.IGNORED
         if raw.startswith(b"[") and (tagged := grammar.TAG.match(raw)) is not None:
             tag, raw = tagged[0], raw[tagged.end() :]
         else:
@@ -378,7 +385,7 @@ class Format:
             grammar.PREFIX.match(line) is not None
             or grammar.SLOT.fullmatch(line) is not None
             or (line.startswith(b"llama_context: ") and grammar.LIBRARY_SETTING.fullmatch(line[15:]) is not None)
-            for line in lines
+            for line in map(uncoloured, lines)
         )
 
     def reader(self, stamps: Sequence[int] | None = None) -> LogReader:

@@ -19,7 +19,6 @@ _STAMP: Final = rb"\d{1,7}\.[0-5]\d\.\d{3}\.\d{3} "
 PREFIX: Final = re.compile(rb"(\d{1,7})\.([0-5]\d)\.(\d{3})\.(\d{3}) ([A-Z]) ")
 TORN_PREFIX: Final = re.compile(_STAMP + rb"(?:[A-Z] )?")
 
-COLOUR: Final = re.compile(rb"\x1b\[[0-9;]*m")  # on a terminal only, or when asked for
 _PARTS: Final = rb"(?:srv|cmn|spec|que|res) +[^ |\n]+: +"
 SLOT: Final = re.compile(rb"slot +[^ |]+: id +(\d{1,12}) \| task (-?\d{1,12}) \| +([^ ].*)", re.DOTALL)
 OTHER: Final = re.compile(_PARTS + rb"([^ ].*)", re.DOTALL)

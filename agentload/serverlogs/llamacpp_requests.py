@@ -108,6 +108,7 @@ class Requests:
             self._close(task)
         self._released.clear()
         self.open.clear()
+        self._seen = _Numbers()  # 4 KB, and a log may have thousands of starts
 
     def launch(self, slot: int, number: int, at: int | None, where: Where, *, child: bool) -> Kind:
         """Task `number` gets `slot`; a `child` copies another task's prompt."""
@@ -204,9 +205,10 @@ def _new_prompt(task: Task, found: _Found, at: int | None, where: Where) -> Wher
     return None
 
 
-def _cached(task: Task, found: _Found, _: int | None, where: Where) -> None:
-    if task.first_cached is None:  # the later ones, one a batch, count what was prefilled since
-        task.first_cached, task.cached_line = int(found[1] or found[2]), where
+def _cached(task: Task, found: _Found, at: int | None, where: Where) -> None:
+    # The later ones, one a batch, count what was prefilled since.
+    if task.first_cached is None or (at is not None and task.t_cached is not None and at < task.t_cached):
+        task.first_cached, task.t_cached, task.cached_line = int(found[1] or found[2]), at, where
 
 
 def _prompt_time(task: Task, found: _Found, at: int | None, where: Where) -> Where | None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from agentload.serverlogs import ds4_grammar as ds4
 from agentload.serverlogs import llamacpp_grammar as llamacpp
+from agentload.serverlogs.lines import uncoloured
 
 _SHOWN: Final = 240  # characters of a line
 
@@ -103,7 +104,7 @@ def _line(number: int, text: bytes) -> Line:
 
 
 def _take_ds4(found: PromptLines, number: int, raw: bytes) -> None:
-    text = ds4.COLOUR.sub(b"", raw)
+    text = uncoloured(raw)
     stamped = ds4.STAMPED.fullmatch(text)
     body = text if stamped is None else stamped[2]
     if not body.startswith(ds4.SERVER):
@@ -128,7 +129,7 @@ def _take_ds4(found: PromptLines, number: int, raw: bytes) -> None:
 
 
 def _take_llamacpp(found: PromptLines, number: int, raw: bytes) -> None:
-    text = llamacpp.COLOUR.sub(b"", raw)
+    text = uncoloured(raw)
     prefix = llamacpp.PREFIX.match(text)
     body = text if prefix is None else text[prefix.end() :]
     slot = llamacpp.SLOT.fullmatch(body)

@@ -11,12 +11,14 @@ from typing import Any, Final
 
 MOST_CHARS: Final = 1 << 22  # of a configuration 3 to 12 kB were seen; a finished request may hold its whole answer
 _PAIR: Final = re.compile(r"\s*(\w+)=(.*)", re.DOTALL)
-_QUOTES: Final = ("'", '"')
+_MOST_TOKENS: Final = 1 << 18  # 120 MB while a dict of so many is read: ids of 130,000 tokens are that
 _CLOSED_BY: Final = {"(": ")", "[": "]", "{": "}"}
 _CLOSING: Final = frozenset(_CLOSED_BY.values())
-_MARK: Final = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()\[\]{},'"]""", re.DOTALL
-)  # a whole text, or one sign
+# What ends a quoted text, or a sign of it that ends none. A pattern for the whole of it keeps 120 bytes of each sign.
+_ENDS: Final = {quote: re.compile(rf"\\.|{quote}", re.DOTALL) for quote in "'\""}
+_MARK: Final = re.compile(r"""[()\[\]{},'"]""")
+_TOKEN: Final = re.compile(r"\w+|[^\w\s]")
+_HIDING: Final = frozenset(("#", "f", "F", "fr", "fR", "Fr", "FR", "rf", "rF", "Rf", "RF"))  # no printed dict has them
 _WHOLE: Final = re.compile(r"-?\d{1,18}")
 _BROKEN: Final = re.compile(r"-?\d{1,18}\.\d{0,18}(?:e[-+]?\d{1,3})?|-?\d{1,18}e[-+]?\d{1,3}")
 _SECRET: Final = re.compile(
@@ -47,7 +49,7 @@ def inner(text: str, name: str) -> dict[str, str] | None:
 
 def dictionary(text: str) -> dict[str, Any] | None:
     """Return a printed dict of plain values, lists and dicts; None when it is none, or too large or deep."""
-    if len(text) > MOST_CHARS:
+    if len(text) > MOST_CHARS or not _is_small(text):
         return None
     try:
         found = ast.literal_eval(text)
@@ -79,6 +81,26 @@ def told(values: Mapping[str, Any]) -> Iterator[tuple[str, Plain]]:
         yield name, value if isinstance(value, bool | int | float | str) else str(value)[:500]
 
 
+def _signs(which: re.Pattern[str], text: str) -> Iterator[tuple[str, int, int]]:
+    """Give signs outside quoted texts, from where to where; of a quoted text its quote, to -1 if it does not end."""
+    at = 0
+    while (found := which.search(text, at)) is not None:
+        sign, begin, at = found[0], found.start(), found.end()
+        if sign in _ENDS:
+            at = next((one.end() for one in _ENDS[sign].finditer(text, at) if one[0] == sign), -1)
+        yield sign, begin, at
+        if at < 0:
+            return
+
+
+def _is_small(text: str) -> bool:
+    """Whether Python's reading of it takes no more than a log may: 500 bytes a token, of which a quoted text is one."""
+    if len(text) <= _MOST_TOKENS:
+        return True
+    tokens = enumerate(_signs(_TOKEN, text))
+    return not any(number >= _MOST_TOKENS or sign in _HIDING for number, (sign, _, _) in tokens)
+
+
 def _split(text: str) -> Iterator[str | None]:
     """Give the parts between commas; at the end None when something is left open."""
     if len(text) > MOST_CHARS:
@@ -86,8 +108,7 @@ def _split(text: str) -> Iterator[str | None]:
         return
     expected: list[str] = []  # what closes the brackets that are open
     begin = 0
-    for found in _MARK.finditer(text):
-        mark = found[0]
+    for mark, first, after in _signs(_MARK, text):
         if mark in _CLOSED_BY:
             expected.append(_CLOSED_BY[mark])
         elif mark in _CLOSING:
@@ -95,9 +116,9 @@ def _split(text: str) -> Iterator[str | None]:
                 yield None
                 return
         elif mark == "," and not expected:
-            yield text[begin : found.start()]
-            begin = found.end()
-        elif mark in _QUOTES:  # it has no other half
+            yield text[begin:first]
+            begin = after
+        elif after < 0:
             yield None
             return
     yield None if expected else text[begin:]

@@ -4,6 +4,7 @@ Line by line, with the time of each, the starts of the server, what it states of
 suspect lines and its requests by the id that their answers have. Neither log has a slot or a task of a request.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -65,7 +66,8 @@ class ServedLog:
         self._asked: list[Setting] = []
         self._suspects: list[tuple[int, Proof, str]] = []
         self._done = Packer()
-        self._open: dict[str, LoggedRequest] = {}
+        # Not a dict: to find its first one it passes over all that were taken out before it, 14 us of a line's 49.
+        self._open: OrderedDict[str, LoggedRequest] = OrderedDict()
         self._number, self._offset = 1, 0  # of the present line
         self._at: int | None = None  # time of the last line that has one
         self._starts = [Start(0, 1)]

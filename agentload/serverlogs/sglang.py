@@ -16,7 +16,7 @@ from agentload.core.ports import LogReader
 from agentload.core.records import LogFacts, LoggedRequest
 from agentload.serverlogs import reprs
 from agentload.serverlogs import sglang_grammar as grammar
-from agentload.serverlogs.lines import Kind
+from agentload.serverlogs.lines import Kind, uncoloured
 from agentload.serverlogs.localtime import LocalClock
 from agentload.serverlogs.servedlog import ServedLog, Value, proven
 
@@ -63,7 +63,7 @@ class Reader(ServedLog):
 
     def _take(self, number: int, offset: int, raw: bytes) -> Kind:
         self._number, self._offset = number, offset
-        text = grammar.COLOUR.sub(b"", raw) if b"\x1b" in raw else raw
+        text = uncoloured(raw)
         found = grammar.PREFIX.fullmatch(text)
         if found is None:
             self._rank, self._engine = b"", ""
@@ -331,7 +331,7 @@ class Format:
 
     def looks_like(self, lines: Sequence[bytes]) -> int:
         """Count lines that only SGLang writes: batches, arguments, requests, and what names a rank."""
-        return sum(_is_ours(grammar.COLOUR.sub(b"", line)) for line in lines)
+        return sum(_is_ours(line) for line in map(uncoloured, lines))
 
     def reader(self, stamps: Sequence[int] | None = None) -> LogReader:
         """Make a reader; `stamps[i]` is the receive time (Unix ns) of line i."""

@@ -10,9 +10,8 @@ requests writes are Python's own words for an object, a request's or the server'
 import re
 from typing import Final
 
-COLOUR: Final = re.compile(rb"\x1b\[[0-9;]*m")
 PREFIX: Final = re.compile(
-    rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.(\d{3}))?((?: [A-Z_]{2,10}\d{1,5})*)\] "
+    rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.(\d{3}))?((?: [A-Z_]{2,10}\d{1,5}){0,16})\] "
     rb"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\w.]+:\d{1,6}: )?(.*)",
     re.DOTALL,
 )
@@ -39,7 +38,7 @@ KEPT: Final = frozenset(
     )
 )
 """Settings of the 250 and more that change what is measured, or what can be seen of it."""
-CAPACITY: Final = re.compile(rb"max_total_num_tokens=\d{1,15}(?:, \w+=[^,=]+)+")
+CAPACITY: Final = re.compile(rb"max_total_num_tokens=\d{1,15}(?:, \w+=[^,=]+){1,64}")
 CAPACITY_NAMES: Final = {
     b"max_total_num_tokens": "max_total_num_tokens",
     b"chunked_prefill_size": "chunked_prefill_size",

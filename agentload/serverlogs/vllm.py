@@ -15,7 +15,7 @@ from agentload.core.ports import LogReader
 from agentload.core.records import LogFacts
 from agentload.serverlogs import reprs
 from agentload.serverlogs import vllm_grammar as grammar
-from agentload.serverlogs.lines import Kind
+from agentload.serverlogs.lines import Kind, uncoloured
 from agentload.serverlogs.localtime import LocalClock
 from agentload.serverlogs.servedlog import ServedLog, proven
 
@@ -60,7 +60,7 @@ class Reader(ServedLog):
 
     def _take(self, number: int, offset: int, raw: bytes) -> Kind:
         self._number, self._offset = number, offset
-        text = grammar.COLOUR.sub(b"", raw) if b"\x1b" in raw else raw
+        text = uncoloured(raw)
         warned, self._warned = self._warned, False
         found = grammar.PREFIX.fullmatch(text)
         if found is None:
@@ -105,11 +105,13 @@ class Reader(ServedLog):
                 return kind
         if grammar.OURS.match(text) is not None:
             return Kind.UNKNOWN
-        if grammar.ART.fullmatch(text) is not None:
+        # The banner has an empty line above its art. While a server serves, such a one is what is left of a torn line.
+        serving = self._start.ready is not None or self._start.served
+        if grammar.is_art(text) and (text.strip() or not serving):
             return Kind.IGNORED
         if self._failed is not None:
             return self._suspect(text, self._pid)
-        starting = self._start.ready is None and not self._start.served and bool(self._start.opened)
+        starting = not serving and bool(self._start.opened)
         known = starting or self._level == b"DEBUG" or grammar.NOISE.fullmatch(text[:_LOOKED_AT]) is not None
         return Kind.IGNORED if known else Kind.UNKNOWN
 
@@ -320,7 +322,7 @@ class Format:
 
     def looks_like(self, lines: Sequence[bytes]) -> int:
         """Count lines with vLLM's prefix; uvicorn's are everybody's."""
-        return sum(grammar.PREFIX.fullmatch(grammar.COLOUR.sub(b"", line)) is not None for line in lines)
+        return sum(grammar.PREFIX.fullmatch(line) is not None for line in map(uncoloured, lines))
 
     def reader(self, stamps: Sequence[int] | None = None) -> LogReader:
         """Make a reader; `stamps[i]` is the receive time (Unix ns) of line i."""

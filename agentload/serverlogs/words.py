@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 PAD: Final = 256  # bytes that must follow the beginning of the last line: no step of any reader leads further
 LONGEST: Final = 16
+_LEAST_BYTES_A_LINE: Final = 6  # on average; with each line come about 15 numbers of 8 bytes
 _PRINTABLE: Final = 32  # the first byte that is no control character
 
 Bytes = npt.NDArray[np.uint8]
@@ -151,6 +152,10 @@ def runs(of: Flags) -> tuple[Ints, Ints]:
     return edges[::2], edges[1::2]
 
 
+class CrowdedError(Exception):
+    """Bytes that end a line or that none should have come so often that a block is not worth looking at as a whole."""
+
+
 class Cut(NamedTuple):
     """The lines of a block, which ends with a newline."""
 
@@ -164,10 +169,16 @@ class Cut(NamedTuple):
 
 
 def cut(block: bytes) -> Cut:
-    """Cut a block into its lines; a copy with room behind the last ones would cost more than leaving them out."""
+    """Cut a block into its lines; a copy with room behind the last ones would cost more than leaving them out.
+
+    Raises:
+        CrowdedError: what is kept for each line would take many times the block's size.
+    """
     raw = np.frombuffer(block, np.uint8)
     # One pass for the newlines and for all bytes that no line should have.
     newlines = np.flatnonzero(raw < _PRINTABLE)
+    if len(newlines) > len(raw) // _LEAST_BYTES_A_LINE:
+        raise CrowdedError
     controls = raw[newlines]
     is_newline = controls == ord("\n")
     others = newlines[:0]

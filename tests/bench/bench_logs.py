@@ -44,16 +44,6 @@ CASES: dict[str, tuple[Callable[[], Iterator[bytes]], bool, str, bytes]] = {
 }  # fmt: skip
 
 
-def make(path: Path, size: int, log: Iterator[bytes]) -> None:
-    """Write whole blocks until there are `size` bytes."""
-    with path.open("wb", buffering=1 << 22) as file:
-        written = 0
-        for block in log:
-            written += file.write(block)
-            if written >= size:
-                return
-
-
 def read(path: Path) -> None:
     """Read it as `agentload account` does; what was found goes to stdout as JSON. Runs in a process of its own."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -108,7 +98,7 @@ def main(megabytes: int, names: list[str]) -> None:
             continue
         with tempfile.TemporaryDirectory(prefix="agentload-bench-") as where:
             path = Path(where) / "server.log"
-            make(path, megabytes * 1_000_000, log())
+            log_maker.make(path, megabytes * 1_000_000, log())
             size_mb = path.stat().st_size / 1e6
             loop(path, needle)  # into the page cache
             rounds = [(grep(path, pattern), loop(path, needle), ours(path)) for _ in range(2)]

@@ -5,6 +5,7 @@ All times are counted from the log's beginning; requests come in rounds of as ma
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 SLOTS = 6
 _DAYS_IN = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -159,3 +160,13 @@ def llama(level: int) -> Iterator[bytes]:
         ]
         lines.sort(key=lambda line: line[0])
         yield "".join(f"{_at(at)} {text}\n" for at, text in lines).encode()
+
+
+def make(path: Path, size: int, log: Iterator[bytes]) -> None:
+    """Write whole blocks until there are `size` bytes."""
+    with path.open("wb", buffering=1 << 22) as file:
+        written = 0
+        for block in log:
+            written += file.write(block)
+            if written >= size:
+                return

@@ -258,6 +258,37 @@ def test_29_february_is_a_day_in_a_year_that_is_not_known_and_in_a_leap_year_onl
     assert _read(lines, year=2027).lines.unknown == 2
 
 
+@pytest.mark.parametrize("small", [0, 1 << 14])
+def test_a_year_that_is_gone_into_on_29_february_has_that_day(small: int) -> None:
+    # What is read in bulk took it for a common year's, and its times were 34,000 years off.
+    later = _request(["0229 12:00:00", "0229 12:00:05", "0229 12:00:15", "0229 12:00:20"], span="0..8:8")
+    reader = Reader(small=small)
+    reader.feed("".join(line + "\n" for line in [*CALM, *later]).encode())
+    facts = reader.close()
+    day_s = 24 * 3600
+    assert facts.requests[1].prefill_start == ((365 + 59) * day_s + 12 * 3600) * SECOND_NS + SECOND_NS // 2
+    (told,) = (one for one in facts.doubts if one.code == "new-year")
+    assert told.message.startswith("line 5: a stamp of 0229")
+    assert f"for {365 - 257 + 60} days" not in told.message  # 14 September is day 257 of a common year, 29 February 60
+    assert f"for {365 - 257 + 60 - 1} days" in told.message  # less the 20 s until that noon
+
+
+def test_a_day_behind_february_is_counted_by_its_own_year() -> None:
+    lines = _request(["1231 12:00:00", "1231 12:00:05", "1231 12:00:15", "1231 12:00:20"])
+    lines += _request(["0301 12:00:00", "0301 12:00:05", "0301 12:00:15", "0301 12:00:20"])
+    one, other = _read(lines, year=2028).requests
+    assert one.prefill_start == _ns(2028, 12, 31, 12, 0, 0) + SECOND_NS // 2
+    assert other.prefill_start == _ns(2029, 3, 1, 12, 0, 0) + SECOND_NS // 2
+
+
+def test_stamps_that_jump_about_for_ever_stay_within_64_bits() -> None:
+    lines = [line for _ in range(150) for day in ("0918", "0101") for line in _request([f"{day} 12:00:00"] * 4)]
+    facts = _read(lines)
+    assert {"new-year", "stamps-go-back"} <= set(_codes(facts))
+    last = max(one.t_end or 0 for one in facts.requests)
+    assert 100 * 365 * 24 * 3600 * SECOND_NS < last < 102 * 366 * 24 * 3600 * SECOND_NS
+
+
 def test_the_end_of_summer_time_inside_a_request_does_not_turn_time_back() -> None:
     facts = _read(_request(["1025 02:59:50", "1025 02:59:55", "1025 02:00:05", "1025 02:00:10"]), year=2026)
     (one,) = facts.requests

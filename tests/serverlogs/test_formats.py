@@ -136,6 +136,16 @@ def test_a_log_cut_in_mid_line_at_both_ends_gives_what_it_has(name: str) -> None
 
 
 @BOTH
+def test_a_long_line_or_a_long_hole_in_front_hides_no_format(name: str) -> None:
+    plain = formats.read([LOGS[name]]).facts
+    for front in (b"x" * 5_000_000 + b"\n", bytes(20_000_000)):
+        data = front + LOGS[name]
+        read = formats.read(data[at : at + 1_000_000] for at in range(0, len(data), 1_000_000))
+        assert (read.looks.best, told(read.facts), read.facts.size) == (name, told(plain), len(data))
+        assert read.facts.lines.total == plain.lines.total + front.count(b"\n")
+
+
+@BOTH
 def test_line_ends_colours_and_holes_change_nothing(name: str) -> None:
     plain = formats.read([LOGS[name]]).facts
     coloured = LOGS[name].replace(b": ", b": \x1b[36m", 1).replace(b"\n", b"\x1b[0m\n")

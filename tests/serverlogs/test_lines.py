@@ -69,6 +69,21 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line_and_counts_in_the_offset
     assert taker.taken == [(1, 0, b"u1"), (2, 3, mark + b"u2")]
 
 
+def test_a_hole_longer_than_any_line_hides_nothing_behind_it() -> None:
+    size = lines_module.MAX_LINE_BYTES + 5
+    for pieces in (
+        (bytes(size) + b"u1\n",),
+        (bytes(7), bytes(size - 7), b"u", b"1\nu2"),
+        (b"\n", bytes(size), b"u1\n"),
+    ):
+        begins = size + len(pieces[0]) * (pieces[0] == b"\n")
+        walker, taker = walk(*pieces)
+        assert taker.taken[0] == (1 + (pieces[0] == b"\n"), begins, b"u1")
+        assert walker.tally.count().unknown == 0
+    walker, taker = walk(b"u1\n", bytes(9), bytes(9))  # nothing behind it
+    assert (taker.taken, walker.tally.count().unknown, walker.size) == ([(1, 0, b"u1")], 1, 21)
+
+
 def test_markers_are_counted_and_not_handed_over() -> None:
     walker, taker = walk(b"u1\n" + MARKER + b"\r\nu2\n" + MARKER)
     assert [text for _, _, text in taker.taken] == [b"u1", b"u2"]

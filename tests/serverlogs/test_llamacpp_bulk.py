@@ -26,6 +26,7 @@ RARE = [
     f"0.02.000.200 I slot      release: {WHO}stop processing: n_tokens = 150, truncated = 0",
     f"0.01.500.000 I slot   operator(): {WHO}cached n_tokens = 50, memory_seq_rm [50, end)",
     f"0.01.500.000 I slot   operator(): {WHO}n_tokens = 50, memory_seq_rm [50, end)",
+    f"0.01.900.000 I slot   operator(): {WHO}cached n_tokens = 178, memory_seq_rm [178, end)",
     f"0.01.500.000 I slot   operator(): {WHO}new prompt, n_ctx_slot = 4096, n_keep = 0, task.n_tokens = 140",
     "0.01.500.000 W srv          stop: cancel task, id_task = 7",
     "0.01.500.000 E srv  update_slots: failed to decode the batch",

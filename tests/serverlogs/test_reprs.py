@@ -66,3 +66,36 @@ def test_keys_and_passwords_are_not_told(name: str) -> None:
         "tokenizer": "t",
         "many": "[1]",
     }
+
+
+def test_ids_of_a_hundred_thousand_tokens_are_read() -> None:
+    found = reprs.dictionary("{'ids': [" + "12345, " * 100_000 + "6], 'text': '" + r"\n, \'" * 100_000 + "'}")
+    assert found == {"ids": [12345] * 100_000 + [6], "text": "\n, '" * 100_000}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'a': [" + "1," * 140_000 + "]}",  # 280,000 signs of a program's text: 500 bytes each
+        "{'a': " + "'' " * 270_000 + "}",
+        "{'a': f'" + "{1}" * 100_000 + "'}",  # text of a program inside a quoted one
+        "{#'\r 'a': [" + "1," * 140_000 + "]#'\r}",
+    ],
+)
+def test_a_dict_that_takes_more_memory_to_read_than_a_log_may_is_none(text: str) -> None:
+    assert len(text) < reprs.MOST_CHARS
+    assert reprs.dictionary(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (r"a='b\', c', d=1", {"a": r"'b\', c'", "d": "1"}),
+        (r"a='b\\', c=1", {"a": r"'b\\'", "c": "1"}),
+        (r"""a="it's, so", c=[1, '],']""", {"a": '"it\'s, so"', "c": "[1, '],']"}),
+        (r"a='b\', c=1", None),
+        (r"a=\', c=1", None),  # outside a text a backslash is nothing
+    ],
+)
+def test_a_quoted_text_ends_at_the_quote_that_no_backslash_is_before(text: str, parts: dict[str, str] | None) -> None:
+    assert reprs.pairs(text) == parts

@@ -4,39 +4,29 @@ The lines are those that people posted, of many versions; some had their stamps 
 sglang/*.json were worked out by hand.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentload.analysis import statistics
-from agentload.core.records import LogFacts, Timeline
+from agentload.core.records import LogFacts
 from agentload.serverlogs.sglang import FORMAT
+from tests.serverlogs.served import check_counts, excerpt
 
 DATA = Path(__file__).parent / "sglang"
 NAMES = ("batches", "ranks")
 
 
 def read(name: str, piece: int = 1 << 20) -> tuple[LogFacts, dict[str, Any]]:
-    data = (DATA / f"{name}.log").read_bytes()
-    reader = FORMAT.reader()
-    for start in range(0, len(data), piece):
-        reader.feed(data[start : start + piece])
-    assert reader.open_requests() == 0
-    return reader.close(), json.loads((DATA / f"{name}.json").read_text())
+    return excerpt(FORMAT, DATA, name, piece)
 
 
 @pytest.mark.parametrize("piece", [1 << 20, 7])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_of_an_excerpt_is_counted_as_what_it_is(name: str, piece: int) -> None:
     facts, told = read(name, piece)
-    lines = facts.lines
-    assert [lines.understood, lines.ignored, lines.unknown] == told["counts"]
-    assert lines.total == (DATA / f"{name}.log").read_bytes().count(b"\n")
-    assert facts.timeline is Timeline.WALL
-    assert [one.code for one in facts.doubts] == told["doubts"]
-    assert facts.repeated == told["repeated"]
+    check_counts(facts, told, DATA / f"{name}.log")
     assert (facts.settings, facts.suspects) == ((), ())
 
 

@@ -5,9 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.core.records import LogFacts, Timeline
-from agentload.serverlogs import formats
 from agentload.serverlogs.sglang import FORMAT
-from tests.serverlogs.edits import changed
+from tests.serverlogs.served import (
+    Edits,
+    check_cut_off,
+    check_detected,
+    check_foreign,
+    counted,
+    put_into,
+    read_by,
+    settings,
+)
 
 SECOND_NS = 1_000_000_000
 AT = "[2026-10-06 11:00:38] "
@@ -46,17 +54,7 @@ LOG = [
 
 
 def read(lines: list[str], stamps: list[int] | None = None) -> LogFacts:
-    reader = FORMAT.reader(stamps)
-    reader.feed("".join(f"{one}\n" for one in lines).encode())
-    return reader.close()
-
-
-def counted(facts: LogFacts) -> tuple[int, int, int]:
-    return facts.lines.understood, facts.lines.ignored, facts.lines.unknown
-
-
-def settings(facts: LogFacts) -> dict[str, object]:
-    return {one.name: one.value for one in facts.settings}
+    return read_by(FORMAT, lines, stamps)
 
 
 def codes(facts: LogFacts) -> list[str]:
@@ -256,35 +254,20 @@ def sums(facts: LogFacts) -> tuple[float, ...]:
 BUSY = [*LOG, *(f"[2026-10-06 11:01:1{n} TP0] {line}" for n in range(4) for line in (PREFILL, DECODE))]
 
 
-@given(st.lists(st.tuples(st.integers(0, len(BUSY)), FOREIGN, st.just(False)), max_size=6))
-def test_foreign_lines_are_unknown_and_change_no_sum(edits: list[tuple[int, str | int | None, bool]]) -> None:
-    facts = read(changed(list(BUSY), edits))
-    assert sums(facts) == sums(read(BUSY))
-    known = [
-        edit for edit in edits if str(edit[1]).startswith(AT)
-    ]  # ours, with a text that is not: unknown, or chatter
-    assert len(edits) - len(known) <= facts.lines.unknown <= len(edits)
+@given(put_into(BUSY, FOREIGN))
+def test_foreign_lines_are_unknown_and_change_no_sum(edits: Edits) -> None:
+    check_foreign(FORMAT, BUSY, edits, sums, AT)
 
 
 @given(st.integers(0, len(BUSY) - 1), st.data())
 def test_a_line_that_was_cut_off_is_unknown_or_says_the_same(index: int, data: st.DataObject) -> None:
-    lines = list(BUSY)
-    lines[index] = lines[index][: data.draw(st.integers(1, len(lines[index]) - 1))]
-    facts, whole = read(lines), read(BUSY)
-    assert facts.lines.total == len(lines)
-    if sums(facts) != sums(whole):
-        assert facts.lines.unknown == whole.lines.unknown + 1
-        assert all(lost <= kept for lost, kept in zip(sums(facts), sums(whole), strict=True))
+    check_cut_off(FORMAT, BUSY, index, data, sums)
 
 
 def test_the_format_is_detected_and_takes_no_line_of_another_format() -> None:
-    data = "".join(f"{one}\n" for one in LOG).encode()
-    found = formats.look(data)
-    assert found.best == "sglang"
-    assert {name: lines for name, lines in found.scores.items() if lines} == {"sglang": 6}
     others = [
         b'[2026-05-20 08:02:44] INFO:     10.42.0.190:54466 - "POST /v1/chat/completions HTTP/1.1" 200 OK',
         b"[2026-05-20 08:02:44] a line of any program",
         b"(EngineCore pid=7) INFO 05-30 07:48:45 [x.py:1] Using max model len 5",
     ]
-    assert FORMAT.looks_like(others) == 0
+    check_detected(FORMAT, LOG, 6, others)

@@ -4,7 +4,6 @@ The logs are parts of real ones (vLLM 0.32 with a tiny model; a public one with 
 their long lines shortened. Expected values in vllm/*.json were worked out by hand.
 """
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ from typing import Any
 import pytest
 
 from agentload.analysis import statistics
-from agentload.core.records import LogFacts, Timeline
+from agentload.core.records import LogFacts
 from agentload.serverlogs.vllm import FORMAT
+from tests.serverlogs.served import check_counts, excerpt
 
 DATA = Path(__file__).parent / "vllm"
 NAMES = ("ngram", "queue", "compiling")
@@ -21,12 +21,7 @@ MIDNIGHT_S = 332 * 86_400  # 29 November of a common year: 304 days and 28
 
 
 def read(name: str, piece: int = 1 << 20) -> tuple[LogFacts, dict[str, Any]]:
-    data = (DATA / f"{name}.log").read_bytes()
-    reader = FORMAT.reader()
-    for start in range(0, len(data), piece):
-        reader.feed(data[start : start + piece])
-    assert reader.open_requests() == 0
-    return reader.close(), json.loads((DATA / f"{name}.json").read_text())
+    return excerpt(FORMAT, DATA, name, piece)
 
 
 def at(clock: str) -> int:
@@ -38,14 +33,9 @@ def at(clock: str) -> int:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_of_an_excerpt_is_counted_as_what_it_is(name: str, piece: int) -> None:
     facts, told = read(name, piece)
-    lines = facts.lines
-    assert [lines.understood, lines.ignored, lines.unknown] == told["counts"]
-    assert lines.total == (DATA / f"{name}.log").read_bytes().count(b"\n")
-    assert facts.timeline is Timeline.WALL
+    check_counts(facts, told, DATA / f"{name}.log")
     assert facts.counts_requests is False
     assert [proof.line for _, proof, _ in facts.suspects] == told["suspects"]
-    assert [one.code for one in facts.doubts] == told["doubts"]
-    assert facts.repeated == told["repeated"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,11 +6,19 @@ from hypothesis import strategies as st
 
 from agentload.core import markers
 from agentload.core.records import LogFacts, Timeline
-from agentload.serverlogs import formats
 from agentload.serverlogs.servedlog import MOST_OPEN
 from agentload.serverlogs.statistics import Ranks
 from agentload.serverlogs.vllm import FORMAT
-from tests.serverlogs.edits import changed
+from tests.serverlogs.served import (
+    Edits,
+    check_cut_off,
+    check_detected,
+    check_foreign,
+    counted,
+    put_into,
+    read_by,
+    settings,
+)
 
 SECOND_NS = 1_000_000_000
 HEAD = "(EngineCore pid=7) INFO 05-30 07:48:45 [x.py:1] "
@@ -46,17 +54,7 @@ LOG = [
 
 
 def read(lines: list[str], stamps: list[int] | None = None) -> LogFacts:
-    reader = FORMAT.reader(stamps)
-    reader.feed("".join(f"{one}\n" for one in lines).encode())
-    return reader.close()
-
-
-def counted(facts: LogFacts) -> tuple[int, int, int]:
-    return facts.lines.understood, facts.lines.ignored, facts.lines.unknown
-
-
-def settings(facts: LogFacts) -> dict[str, object]:
-    return {one.name: one.value for one in facts.settings}
+    return read_by(FORMAT, lines, stamps)
 
 
 # ---- start-up --------------------------------------------------------------------------------------------------------
@@ -282,25 +280,20 @@ def sums(facts: LogFacts) -> tuple[float, ...]:
 BUSY = [*LOG, *(line for n in range(3) for line in (API + STEP, API + STATS, API + DRAFTED.replace("8 ", f"{n} ")))]
 
 
-@given(st.lists(st.tuples(st.integers(0, len(BUSY)), FOREIGN, st.just(False)), max_size=6))
-def test_foreign_lines_are_unknown_and_change_no_sum(edits: list[tuple[int, str | int | None, bool]]) -> None:
-    facts = read(changed(list(BUSY), edits))
-    assert sums(facts) == sums(read(BUSY))
-    known = [
-        edit for edit in edits if str(edit[1]).startswith(HEAD)
-    ]  # ours, with a text that is not: unknown, or chatter
-    assert len(edits) - len(known) <= facts.lines.unknown <= len(edits)
+@given(put_into(BUSY, FOREIGN))
+def test_foreign_lines_are_unknown_and_change_no_sum(edits: Edits) -> None:
+    check_foreign(FORMAT, BUSY, edits, sums, HEAD)
 
 
 @given(st.integers(0, len(BUSY) - 1), st.data())
 def test_a_line_that_was_cut_off_is_unknown_or_says_the_same(index: int, data: st.DataObject) -> None:
-    lines = list(BUSY)
-    lines[index] = lines[index][: data.draw(st.integers(1, len(lines[index]) - 1))]
-    facts, whole = read(lines), read(BUSY)
-    assert facts.lines.total == len(lines)
-    if sums(facts) != sums(whole):
-        assert facts.lines.unknown == whole.lines.unknown + 1
-        assert all(lost <= kept for lost, kept in zip(sums(facts), sums(whole), strict=True))
+    check_cut_off(FORMAT, BUSY, index, data, sums)
+
+
+def test_what_is_left_of_a_line_torn_behind_its_head_is_unknown_and_the_banners_empty_line_is_not() -> None:
+    assert counted(read([API, *LOG])) == (8, 1, 0)
+    assert counted(read([*LOG, API])) == (8, 0, 1)
+    assert counted(read([*LOG, API.rstrip()])) == (8, 0, 1)
 
 
 def test_colours_carriage_returns_and_a_missing_last_newline_change_nothing() -> None:
@@ -317,10 +310,6 @@ def test_colours_carriage_returns_and_a_missing_last_newline_change_nothing() ->
 
 
 def test_the_format_is_detected_and_takes_no_line_of_another_format() -> None:
-    data = "".join(f"{one}\n" for one in LOG).encode()
-    found = formats.look(data)
-    assert found.best == "vllm"
-    assert {name: lines for name, lines in found.scores.items() if lines} == {"vllm": 7}  # uvicorn's is everybody's
     others = [
         b"[2026-10-06 11:00:38 TP0 EP0] Prefill batch, #new-seq: 1, #new-token: 4061",
         b"0914 12:00:00 ds4-server: chat ctx=0..90:90 prompt start",
@@ -328,7 +317,7 @@ def test_the_format_is_detected_and_takes_no_line_of_another_format() -> None:
         b"INFO:     Application startup complete.",
         b"INFO 05-30 is a nice day",
     ]
-    assert FORMAT.looks_like(others) == 0
+    check_detected(FORMAT, LOG, 7, others)  # uvicorn's is everybody's
 
 
 def test_a_rank_never_repeats_itself_and_the_second_of_two_equal_lines_is_found_again() -> None:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentload.core.records import Proof
 from agentload.serverlogs import ds4, formats
-from agentload.serverlogs.words import PAD, cut
+from agentload.serverlogs.words import PAD, CrowdedError, cut
 
 LINES = st.lists(st.lists(st.sampled_from([b"a", b"\t", b"\r", b"\0", b"\x1b", b"\xff"]), max_size=4).map(b"".join))
 
@@ -15,11 +16,12 @@ LINES = st.lists(st.lists(st.sampled_from([b"a", b"\t", b"\r", b"\0", b"\x1b", b
 @settings(max_examples=200)
 @given(LINES)
 def test_a_block_is_cut_as_line_by_line(lines: list[bytes]) -> None:
-    block = b"".join(line + b"\n" for line in lines) + b"x" * PAD + b"\n"
+    last = b"x" * (PAD + 64 * len(lines))
+    block = b"".join(line + b"\n" for line in lines) + last + b"\n"
     found = cut(block)
     texts = [line.removesuffix(b"\r") for line in lines]
     starts, ends = found.starts.tolist(), found.ends.tolist()
-    assert [block[start:end] for start, end in zip(starts, ends, strict=False)] == [*texts, b"x" * PAD]
+    assert [block[start:end] for start, end in zip(starts, ends, strict=False)] == [*texts, last]
     assert starts[-1] == len(block)
     assert found.odd.tolist() == [any(byte in text for byte in b"\r\0\x1b") for text in texts] + [False]
     assert found.blank.tolist() == [not text for text in texts] + [False]
@@ -54,5 +56,24 @@ def test_trouble_is_found_where_what_is_looked_at_together_ends(trouble: bytes) 
 
 
 def test_a_file_comes_in_small_pieces_while_its_format_may_be_unknown_and_then_in_large_ones() -> None:
-    sizes = [len(piece) for piece in formats.blocks(io.BytesIO(bytes(13_000_000)))]
-    assert sizes == [1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 23, 13_000_000 - 12 * (1 << 20)]
+    sizes = [len(piece) for piece in formats.blocks(io.BytesIO(bytes(30_000_000)))]
+    assert sizes == [1 << 20] * 16 + [1 << 23, 30_000_000 - 24 * (1 << 20)]
+
+
+@pytest.mark.parametrize("filler", [b"\n", b"\0", b"\0\0\n"])
+def test_a_block_of_nearly_nothing_but_lines_or_holes_is_read_line_by_line(filler: bytes) -> None:
+    start, end = (f"0914 12:00:00 ds4-server: {text}\n".encode() for text in (
+        "chat ctx=0..90:90 prompt start", "chat ctx=0..90:90 gen=0 finish=stop 0.500s"
+    ))  # fmt: skip
+    hole = filler * 60_000
+    with pytest.raises(CrowdedError):
+        cut(start + hole + end)
+    for piece in (len(start), 1 << 20):
+        reader = ds4.Reader()
+        data = start + hole + end
+        for at in range(0, len(data), piece):
+            reader.feed(data[at : at + piece])
+        facts = reader.close()
+        (request,) = facts.requests
+        assert dict(request.proofs)["finish"] == Proof(2 + hole.count(b"\n"), len(start) + len(hole))
+        assert facts.lines.total == 2 + hole.count(b"\n")
