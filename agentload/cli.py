@@ -19,6 +19,7 @@ from typer.exceptions import TyperException
 
 from agentload import __version__, plugins
 from agentload.errors import AgentloadError, InterruptionError
+from agentload.shown import shown
 
 # What `agentload --help` says of a subcommand without importing it; tests hold it against the entry points.
 SUMMARIES: Final = {
@@ -196,5 +197,5 @@ def _said(error: TyperException) -> str:
 def _fail(message: str, exit_code: int) -> NoReturn:
     line = " ".join(part.strip() for part in message.splitlines())
     if line:  # a bare `agentload` has had its help already
-        typer.echo(f"agentload: {line}", err=True)
+        typer.echo(f"agentload: {shown(line)}", err=True)
     sys.exit(exit_code)

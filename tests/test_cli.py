@@ -104,7 +104,7 @@ def test_without_a_command_the_help_is_shown() -> None:
         (("--nope",), "No such option: --nope"),
         (("run", "--nope"), "No such option: --nope"),
         (("--", "nope"), "No such command 'nope'."),
-        (("account",), "Missing argument 'path'."),
+        (("account",), "Missing argument 'RUN_OR_LOG'."),
         (("report", "a", "b"), "Got unexpected extra argument"),
         (("run", "--agents", "three"), "agentload: --agents: expected a whole number, got 'three'"),
         (("run", "--stagger", "soon"), "agentload: --stagger: expected a number, got 'soon'"),

@@ -2,13 +2,14 @@
 
 import mmap
 import stat
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from agentload.analysis import (
     accountfile,
     checks,
+    endings,
     memory,
     metrics_deltas,
     probe,
@@ -32,6 +33,7 @@ from agentload.serverlogs import formats, simulated, unknown
 from agentload.servers.settings import compare
 
 text = accountfile.text
+write = accountfile.write
 exit_code = checks.exit_code
 
 
@@ -86,7 +88,7 @@ def account(path: Path) -> dict[str, Any]:
     doubts += sections.setting_doubts(settings)
     asked = probe.asked(evidence)
     answers = {one.request: one for one in evidence.completions}
-    joined = Attribution(rows, joined.counts, joined.groups, joined.doubts)
+    joined = replace(joined, requests=rows)
     clock = sections.clock(facts, manifest.clock, server.get("pump_worst_pause_ns"))
     counted = {one.segment: metrics_deltas.segment(evidence.metrics, one.segment) for one in segments}
     accounted = [
@@ -94,6 +96,7 @@ def account(path: Path) -> dict[str, Any]:
         | {
             "first_token": sections.waits(rows, one),
             "probe": None if asked is None else probe.segment(rows, one, answers, asked, clock["error_ns"]),
+            "perhaps_ours": joined.perhaps_ours.get(one.segment, 0),
         }
         | {"context": memory.context(rows, one, settings), "metrics": counted[one.segment][0]}
         | {"phases": sections.phases(rows, one, counters=counted[one.segment][0] is not None)}
@@ -107,13 +110,15 @@ def account(path: Path) -> dict[str, Any]:
         *checks.odd_answers(evidence.completions),
         *checks.rates_left_out(accounted),
         *checks.busy_machine(accounted, manifest.host.get("cores")),
+        *endings.last_waits(rows, segments, evidence.agents_done),
     ]
+    status, why = endings.status(evidence, segments)
     found: dict[str, Any] = {
         "schema": schemas.ACCOUNT,
         "run": manifest.run,
-        "status": manifest.status,
+        "status": status,
         "running": evidence.running,
-        "why": manifest.why,
+        "why": why,
         "simulated": manifest.simulated or server.get("software") == "twin" or _says_simulated(run.server_log),
         "server": {name: server.get(name) for name in ("kind", "base_url", "model", "argv", "markers")},
         "corpus": manifest.corpus,
@@ -246,8 +251,9 @@ def _write(
     made: Path, joined: Attribution, evidence: raw.Evidence, segments: tuple[Segment, ...], found: dict[str, Any]
 ) -> None:
     run = evidence.manifest.run
-    tables.write(made, "requests", tables.requests_table(joined.requests))
-    tables.write(made, "phases", tables.phases_table(run, joined.requests, evidence.tools, segments))
+    requests = tables.requests_table(joined.requests)
+    tables.write(made, "requests", requests)
+    tables.write(made, "phases", tables.phases_table(run, requests, evidence.tools, segments))
     tables.write(made, "segments", tables.segments_table(sections.segment_rows(found["segments"])))
     tables.write(made, "samples", tables.samples_table(evidence.samples))
     rundir.write_atomically(made / "account.json", text(found).encode())

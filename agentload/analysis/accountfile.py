@@ -1,8 +1,9 @@
 """Is an account.json one that can be shown? What it must hold, checked when it is read back."""
 
 import json
+from io import StringIO
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TextIO
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 
@@ -44,6 +45,7 @@ class RequestsShape(_Read):
     client_only: int
     server_only: int
     outside_segments: int
+    perhaps_ours: int = 0  # an account of before has none
 
 
 class CheckShape(_Read):
@@ -326,7 +328,15 @@ _SHAPE: TypeAdapter[AccountShape] = TypeAdapter(AccountShape)
 
 def text(found: dict[str, Any]) -> str:
     """account.json as it stands on disk."""
-    return json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    made = StringIO()
+    write(found, made)
+    return made.getvalue()
+
+
+def write(found: dict[str, Any], file: TextIO) -> None:
+    """Write the same piece by piece: `json.dumps` keeps all of them until the end, four times the text's size."""
+    json.dump(found, file, indent=2, ensure_ascii=False, allow_nan=False)
+    file.write("\n")
 
 
 def read(path: Path) -> dict[str, Any] | None:

@@ -9,9 +9,11 @@ from agentload.artifacts import alive, jsonlines, schemas
 from agentload.artifacts.events import (
     EVENT,
     MARKER,
+    AgentDone,
     AgentStarted,
     Event,
     MarkerLine,
+    MarkerWritten,
     MetricsSeen,
     ProbePrimed,
     ProbeSized,
@@ -24,6 +26,7 @@ from agentload.artifacts.events import (
 )
 from agentload.artifacts.rundir import Manifest, RunDir
 from agentload.artifacts.strict import MAX_NS, validated
+from agentload.core.markers import BEGIN
 from agentload.core.records import REQUEST_DONE_FIELDS, Completion, Doubt, LogFacts, Marker, ToolCall
 from agentload.errors import ArtifactError, InputError
 from agentload.serverlogs import formats
@@ -68,6 +71,8 @@ class Evidence:
     running: bool = False  # its writer is at work
     probe: ProbeEvents = field(default_factory=ProbeEvents)
     metrics: tuple[MetricsSeen, ...] = ()
+    agents_done: tuple[int, ...] = ()  # when agents ended, Unix ns
+    cut_off: str | None = None  # why its events are not all that there were, though the run came to an end of its own
 
 
 class _Events:
@@ -81,6 +86,8 @@ class _Events:
         self.started: dict[str, tuple[int, int]] = {}
         self.probe = ProbeEvents()
         self.metrics: list[MetricsSeen] = []
+        self.agents_done: list[int] = []
+        self.begun: list[str] = []  # segments of which a begin marker was written and no end marker
         self._open: dict[tuple[str, int, str], list[int]] = {}  # indices into `tools`; a model may use an id twice
 
     def take(self, event: Event) -> None:
@@ -107,10 +114,18 @@ class _Events:
             self.samples.append(event.model_dump(exclude={"event"}, exclude_unset=True))
         elif isinstance(event, MetricsSeen):
             self.metrics.append(event)
-        elif isinstance(event, AgentStarted):
-            self.started[event.agent] = (event.planned, event.t)
         else:
+            self._of_course(event)
             self._of_probe(event)
+
+    def _of_course(self, event: Event) -> None:
+        if isinstance(event, AgentStarted):
+            self.started[event.agent] = (event.planned, event.t)
+        elif isinstance(event, AgentDone):
+            self.agents_done.append(event.t)
+        elif isinstance(event, MarkerWritten):
+            self.begun = [one for one in self.begun if one != event.segment]
+            self.begun += [event.segment] if event.action == BEGIN else []
 
     def _of_probe(self, event: Event) -> None:
         if isinstance(event, ProbeSized):
@@ -157,8 +172,13 @@ def read(run: RunDir) -> Evidence:
         except ValueError as error:
             raise ArtifactError(f"{run.events_path}:{number}: {error}") from error
     doubts: list[Doubt] = []
-    if not running and jsonlines.is_torn(run.events_path):
+    torn = not running and jsonlines.is_torn(run.events_path)
+    if torn:
         doubts.append(_torn("torn-events", "event"))
+    cut_off = None if manifest.status == "started" else _cut_off(taken, manifest, torn=torn)
+    if cut_off is not None and not torn:
+        advice = "it was whole when the run ended: copy it again, else what came later is missing"
+        doubts.append(Doubt("events-cut-off", f"events.jsonl breaks off: {cut_off}", advice))
     marks: list[MarkerLine] = []
     if run.markers_path.exists():
         marks = _markers(run.markers_path, manifest.run)
@@ -193,7 +213,20 @@ def read(run: RunDir) -> Evidence:
         running=running,
         probe=taken.probe,
         metrics=tuple(taken.metrics),
+        agents_done=tuple(taken.agents_done),
+        cut_off=cut_off,
     )
+
+
+def _cut_off(taken: _Events, manifest: Manifest, *, torn: bool) -> str | None:
+    """Why the events of a run that has ended are not whole, as far as they show it themselves."""
+    if torn:
+        return "its last event is cut off"
+    if taken.begun:
+        return f"segment {taken.begun[0]} begins in it and does not end"
+    if not taken.sent and not taken.done and any(one.get("requests") for one in manifest.agents):
+        return "it has none of the requests that the manifest counts"
+    return None
 
 
 def _torn(code: str, what: str) -> Doubt:

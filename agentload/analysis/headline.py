@@ -17,21 +17,27 @@ _NAMED: Final = 3  # reasons and pairs that the sentence names; the report has a
 
 
 def headline(design: Design, metric: Metric, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {outcome, sentence, fix}: the deciding metric's answer, and what to mend where there is none."""
+    """Return {outcome, sentence, fix}: the deciding metric's answer, and what to mend where there is none.
+
+    Of a sweep `best_two` is the outcome between the best value and the next one, which that of the whole does not say:
+    it is "distinguished" when any pair is.
+    """
     if not any(pair["valid"] for pair in found["pairs"]):
         return _invalid(found)
     rows = [(pair, next(row for row in pair["metrics"] if row["metric"] == metric.name)) for pair in found["pairs"]]
+    best_two: str | None = None
     if len(rows) == 1:
         outcome, sentence = rows[0][1]["outcome"], _of_pair(design, metric, *rows[0])
         winner = rows[0][1]["better"]
     else:
         outcome, sentence, winner = _of_sweep(design, metric, rows, found)
+        best_two = _best_two(metric, rows, found)
     worse = [] if winner is None else _price(metric, winner, found)
     if worse:
         left = len(worse) - _PRICES
         more = f"; {left} more metric{'s are' if left > 1 else ' is'} worse, distinguished" if left > 0 else ""
         sentence += f"; the price: {'; '.join(worse[:_PRICES])}{more}"
-    return {"outcome": outcome, "sentence": sentence, "fix": _fixes(found), "price": worse}
+    return {"outcome": outcome, "sentence": sentence, "fix": _fixes(found), "price": worse, "best_two": best_two}
 
 
 def _price(metric: Metric, winner: str, found: Mapping[str, Any]) -> list[str]:
@@ -148,6 +154,22 @@ def _claim(design: Design, metric: Metric, pair: Mapping[str, Any], row: Mapping
     return f"{_title(design, winner)} is {word}: {times} of {_title(design, other)}"
 
 
+def _best_first(metric: Metric, found: Mapping[str, Any]) -> list[tuple[float, str]]:
+    """The pooled value and the name of each variant that has one."""
+    values = [(one["metrics"][metric.name]["pooled"], one["name"]) for one in found["variants"]]
+    return sorted(
+        ((value, name) for value, name in values if value is not None), reverse=metric.higher_is_better is not False
+    )
+
+
+def _best_two(
+    metric: Metric, rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], found: Mapping[str, Any]
+) -> str | None:
+    """The outcome between the best variant and the next one; None where fewer than two have a value."""
+    best = {name for _, name in _best_first(metric, found)[:2]}
+    return next((row["outcome"] for pair, row in rows if {pair["first"], pair["second"]} == best), None)
+
+
 def _of_sweep(
     design: Design,
     metric: Metric,
@@ -156,10 +178,7 @@ def _of_sweep(
 ) -> tuple[str, str, str | None]:
     """The outcome, what is said, and the best variant where a pair is distinguished."""
     claimed = [(pair, row) for pair, row in rows if row["outcome"] == Outcome.DISTINGUISHED.value]
-    values = [(one["metrics"][metric.name]["pooled"], one["name"]) for one in found["variants"]]
-    known = sorted(
-        ((value, name) for value, name in values if value is not None), reverse=metric.higher_is_better is not False
-    )
+    known = _best_first(metric, found)
     order = ", ".join(f"{_title(design, name)} {number(value)}" for value, name in known)
     if not claimed:
         outcome = next(

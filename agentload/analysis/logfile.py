@@ -9,39 +9,30 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
-import polars as pl
 
-from agentload.analysis import checks, logged_settings, sections, statistics, tables
+from agentload.analysis import checks, heap, logclock, logged_settings, notalog, places, sections, statistics, tables
+from agentload.analysis.listed import listed
+from agentload.analysis.livelog import UntilInterrupted, until_interrupted
+from agentload.analysis.spans import SOURCES, from_file
 from agentload.artifacts import schemas
 from agentload.core import accounting, clocks, log_alone
 from agentload.core.attribution import Attribution
-from agentload.core.markers import BEGIN
 from agentload.core.packed import mapped, values
-from agentload.core.records import Doubt, LogFacts, Marker, Match, Proof, Request, Segment, Timeline
+from agentload.core.records import Doubt, LogFacts, Match, Proof, Request, Segment, Source, Timeline
 from agentload.core.segments import segments_of
 from agentload.errors import InputError, UsageError
-from agentload.serverlogs import formats, simulated, unknown
-from agentload.serverlogs.localtime import YEAR_NS
+from agentload.serverlogs import formats, simulated, unknown, wrapped
 
 WHOLE_LOG: Final = "log"  # the segment's name where there are no markers
+TABLES: Final = ("requests", "phases", "segments")  # of a log: nobody looked at its server
 
-_PACKED: Final = (
-    (b"\x1f\x8b", "gzip", "zcat"),
-    (b"\x28\xb5\x2f\xfd", "zstd", "zstdcat"),
-    (b"\xfd7zXZ\x00", "xz", "xzcat"),
-    (b"BZh", "bzip2", "bzcat"),
-)
-_TAR_AT: Final = 257  # where the first header of a tar archive has its magic (POSIX.1, ustar interchange format)
-_UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
-_CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r\x1b"))
-_BINARY_SHARE: Final = 0.05  # of control bytes; text has none, compiled code and models 10 % and more
-_LOOKED_AT: Final = 1 << 16  # bytes, for that
-_LISTED: Final = 50  # requests with their intervals; the tables have all
+_NAMED: Final = 20  # segments, in the error that says which there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,35 +42,53 @@ class LogAccount:
     found: dict[str, Any]  # account.json's content
     requests: Sequence[Request]
 
-    def tables(self) -> dict[str, Callable[[], pl.DataFrame]]:
-        """Return what makes each table, by name, with the columns of a run's: of a long log all at once are large."""
-        return {
-            "requests": lambda: tables.requests_table(self.requests),
-            "phases": lambda: tables.phases_table(self.found["log"]["name"], self.requests),
-            "segments": lambda: tables.segments_table(sections.segment_rows(self.found["segments"])),
-            "samples": lambda: tables.samples_table(()),
-        }
+    @property
+    def _own(self) -> Source:
+        """What the times are from whose lines are proven."""
+        return SOURCES.get(self.found["log"]["format"], Source.LOG)
 
-    def frames(self) -> dict[str, pl.DataFrame]:
-        """Return all the tables by name."""
-        return {name: make() for name, make in self.tables().items()}
+    def write(self, folder: Path) -> None:
+        """Write its tables into `folder`, with the columns of a run's; no table is ever whole in memory.
+
+        Raises:
+            ArtifactError: the disk is full or the folder cannot be written.
+        """
+        heap.give_back()
+        tables.write_parts(folder, "requests", tables.request_parts(self.requests))
+        heap.give_back()
+        tables.write_parts(folder, "phases", tables.phase_parts(folder / "requests.parquet", own=self._own))
+        tables.write(folder, "segments", tables.segments_table(sections.segment_rows(self.found["segments"])))
 
 
-def read_file(path: Path, log_format: str | None = None) -> LogAccount:
+def read_file(path: Path, log_format: str | None = None, only: str | None = None, *, wait: bool = False) -> LogAccount:
     """Account for the log at `path`: a file, a FIFO or a device; nothing is written.
+
+    Args:
+        path: where it is.
+        log_format: its format; None: detected.
+        only: account for this segment alone, `SEGMENT` or `RUN/SEGMENT`; what is said of the whole log stays.
+        wait: Ctrl-C ends a pipe that does not end by itself, and what came before it is accounted for.
 
     Raises:
         InputError: it cannot be read, or is no log (packed, binary).
-        UsageError: `log_format` is no format, or its lines are all of another one.
+        UsageError: `log_format` is no format, or its lines are all of another one; there is no segment `only`.
     """
     try:
         with path.open("rb") as file:
-            return read_stream(file, path.name, log_format, where=str(path))
+            stream = until_interrupted(file) if wait else file
+            return read_stream(stream, path.name, log_format, only, where=str(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def read_stream(file: IO[bytes], name: str, log_format: str | None = None, *, where: str | None = None) -> LogAccount:
+def read_stream(
+    file: formats.Readable,
+    name: str,
+    log_format: str | None = None,
+    only: str | None = None,
+    *,
+    where: str | None = None,
+) -> LogAccount:
     """Account for the log that `file` gives, read once and in order; `name` is what its rows are of.
 
     Memory is what the requests need, whatever the log's size.
@@ -87,103 +96,44 @@ def read_stream(file: IO[bytes], name: str, log_format: str | None = None, *, wh
     Raises:
         InputError, UsageError: as `read_file`; they name it as `where`.
     """
-    where = name if where is None else where
+    is_file, where = where is not None, name if where is None else where
     blocks = formats.blocks(file)
     first = next(blocks, b"")
-    _check_unpacked(first, where)
+    notalog.check_unpacked(first, where)
+    heap.keep_large_apart()
     read = formats.read(chain((first,), blocks), log_format)
-    _check_format(read.looks, log_format, where)
+    heap.give_back()
+    notalog.check_format(read.looks, log_format, where)
     lines = read.facts.lines
     none_known = lines.understood + lines.ignored + lines.markers == 0
     if read.facts.format == unknown.NAME or none_known:
-        _check_text(first, where)
+        notalog.check_text(first, where)
+    behind = wrapped.behind(first) if read.looks.best is None else None
+    hint = None if behind is None else behind.sentence(where if is_file else None)
     if log_format is not None and none_known and lines.total:
         raise UsageError(
             f"--format {log_format}: none of the {lines.total:,} lines of {where} is of it, nor of another known format"
+            + ("" if hint is None else f"; {hint}")
         )
-    return _account(read, name, log_format, is_simulated=simulated.says_so(first[: simulated.HEAD_BYTES]))
+    made = _account(read, name, log_format, only)
+    made.found["simulated"] = simulated.says_so(first[: simulated.HEAD_BYTES])
+    made.found["behind"] = hint
+    made.found["undated"] = notalog.undated(first, where if is_file else None, read.facts)
+    if isinstance(file, UntilInterrupted) and file.interrupted:
+        made.found["interrupted"] = True
+        made.found["doubts"].insert(0, asdict(_interrupted(read.facts.size)))
+    return made
 
 
-# ---- what is no log ------------------------------------------------------------------------------------------------
-
-
-def _check_unpacked(first: bytes, where: str) -> None:
-    for magic, kind, unpacker in _PACKED:
-        if first.startswith(magic):
-            raise InputError(
-                f"{where}: expected a log as text, it is packed ({kind}): `{unpacker} {where} | agentload account -`"
-            )
-    if first[_TAR_AT : _TAR_AT + 5] == b"ustar":
-        raise InputError(
-            f"{where}: expected a log as text, it is packed (tar): `tar -xOf {where} NAME | agentload account -`"
-        )
-    if first.startswith(_UTF16):
-        raise InputError(
-            f"{where}: expected a log as bytes or UTF-8, it is UTF-16: "
-            f"`iconv -f UTF-16 -t UTF-8 {where} | agentload account -`"
-        )
-
-
-def _check_text(first: bytes, where: str) -> None:
-    head = first[:_LOOKED_AT].lstrip(b"\0")  # a log that was truncated under its writer begins with a hole
-    controls = len(head) - len(head.translate(None, _CONTROLS))
-    if controls > _BINARY_SHARE * len(head) or (first and not first.strip(b"\0")):
-        raise InputError(f"{where}: expected a server's log, it is binary (no text, and no line of a known format)")
-
-
-def _check_format(looks: formats.Detected, log_format: str | None, where: str) -> None:
-    if log_format is not None and looks.best is not None and not looks.scores.get(log_format):
-        raise UsageError(
-            f"--format {log_format}: none of the first {looks.lines} lines of {where} is of it, "
-            f"{looks.scores[looks.best]} can only be of {looks.best}: say --format {looks.best}, or leave it out"
-        )
+def _interrupted(size: int) -> Doubt:
+    return Doubt(
+        "log-interrupted",
+        f"reading was interrupted after {size:,} bytes: all of this is of what came before",
+        "requests that were at work then have no end here; for all of them let the log end by itself",
+    )
 
 
 # ---- segments ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Stretch:
-    """A segment, and between which lines of the log it stands."""
-
-    segment: Segment
-    after: int
-    before: int | None
-
-    def holds(self, line: int) -> bool:
-        return self.after < line and (self.before is None or line < self.before)
-
-
-def _stretches(segments: Iterable[Segment], markers: Sequence[Marker]) -> list[_Stretch]:
-    # A marker that stands there twice counts at its first place.
-    lines = {
-        (one.run, one.segment, one.action == BEGIN, one.at_ns): one.proof.line
-        for one in reversed(markers)
-        if one.proof is not None
-    }
-    return [
-        _Stretch(
-            one,
-            lines[one.run, one.segment, True, one.begin_ns],
-            None if one.end_ns is None else lines[one.run, one.segment, False, one.end_ns],
-        )
-        for one in segments
-    ]
-
-
-def _first_line(row: Request) -> int | None:
-    proofs = (row.prefill_start_proof, row.prefill_proof, row.decode_start_proof, row.decode_proof)
-    return min((proof.line for proof in proofs if proof is not None), default=None)
-
-
-def _placed(row: Request, stretches: Sequence[_Stretch]) -> Request:
-    """Give a row the segment that its first line stands in; of several the one that begun last."""
-    line = _first_line(row)
-    holding = [] if line is None else [one for one in stretches if one.holds(line)]
-    if not holding:
-        return row
-    segment = max(holding, key=lambda one: one.after).segment
-    return replace(row, run=segment.run, segment=segment.segment)
 
 
 def _times(row: Request) -> list[int]:
@@ -212,27 +162,10 @@ def _seen_by(rows: Iterable[Request], key: Callable[[Request], Hashable]) -> dic
     return found
 
 
-def _on_own_timeline(segment: Segment, span: tuple[int, int] | None, markers: Sequence[Marker]) -> Segment:
-    """Move a segment whose markers have the client's clock to the log's timeline; its length stays.
-
-    `span`: from the first time of its requests to the last.
-    """
-    beside = (
-        at_ns
-        for one in markers
-        if (one.run, one.segment, one.action, one.at_ns) == (segment.run, segment.segment, BEGIN, segment.begin_ns)
-        for at_ns in (one.after_ns, one.before_ns)
-    )
-    begin_ns = next((at_ns for at_ns in beside if at_ns is not None), span[0] if span else 0)
-    length_ns = None if segment.end_ns is None else segment.end_ns - segment.begin_ns
-    return replace(segment, begin_ns=begin_ns, end_ns=None if length_ns is None else begin_ns + length_ns)
-
-
 def _by_markers(
     rows: Sequence[Request], facts: LogFacts, segments: Sequence[Segment]
 ) -> tuple[Sequence[Request], list[Segment], list[Doubt]]:
-    stretches = _stretches(segments, facts.markers)
-    rows = mapped(rows, lambda row: _placed(row, stretches))
+    rows = mapped(rows, places.Places(places.stretches(segments, facts.markers)).placed)
     if facts.timeline is Timeline.UNIX:
         return rows, list(segments), []
     doubt = Doubt(
@@ -242,7 +175,8 @@ def _by_markers(
         "sums, busy times and lengths hold; where a segment begins is as exact as the line beside its marker",
     )
     seen = _seen_by(rows, lambda row: (row.run, row.segment))
-    return rows, [_on_own_timeline(one, seen[one.run, one.segment].span, facts.markers) for one in segments], [doubt]
+    first_ns = {name: one.span[0] for name, one in seen.items() if one.span is not None}
+    return rows, places.on_own_timeline(segments, first_ns, facts.markers), [doubt]
 
 
 def _names_by_start(facts: LogFacts) -> dict[int | None, str]:
@@ -271,12 +205,14 @@ def _without_markers(
 # ---- the account ---------------------------------------------------------------------------------------------------
 
 
-def _account(read: formats.Read, name: str, log_format: str | None, *, is_simulated: bool) -> LogAccount:
+def _account(read: formats.Read, name: str, log_format: str | None, only: str | None) -> LogAccount:
     facts = clocks.align(read.facts, ())
     segments, marker_doubts = segments_of(facts.markers)
     names = {} if segments else _names_by_start(facts)
     joined = log_alone.attribute(name, facts, names.get)
+    heap.give_back()
     ordered, order_doubts = checks.phases_in_order(joined.requests)
+    ordered = mapped(ordered, partial(from_file, facts.format)) if facts.format in SOURCES else ordered
     seen = _seen_by(ordered, lambda row: row.boot)
     if segments:
         rows, spans, place_doubts = _by_markers(ordered, facts, segments)
@@ -293,28 +229,55 @@ def _account(read: formats.Read, name: str, log_format: str | None, *, is_simula
         *place_doubts,
         *_doubts(read, facts, seen, log_format),
     ]
+    shown = spans if only is None else _only(spans, only, name)
+    kept = rows if only is None else _inside(rows, shown)
     found: dict[str, Any] = {
         "schema": schemas.LOG_ACCOUNT,
         "log": {"name": name, "bytes": facts.size, "format": facts.format, "named": log_format is not None},
-        "simulated": is_simulated,
+        "simulated": False,
+        "interrupted": False,
         "looks": {"best": read.looks.best, "lines": read.looks.lines, "scores": dict(read.looks.scores)},
         "lines": sections.lines(facts),
         "starts": _starts(facts, seen, name),
         "requests": _requests(joined, rows if segments else (), facts),
         "segments": [
-            sections.segment(one) | {"no_agent": None, "markers": bool(segments)}
-            for one in accounting.account_segments(rows, spans)
+            sections.segment(one) | {"no_agent": None, "markers": bool(segments)} | _phases(kept, one.segment, facts)
+            for one in accounting.account_segments(kept, shown)
         ],
+        "only": None if only is None else {"segment": only, "of": len(spans)},
         "settings": settings,
-        "statistics": _statistics(facts, segments),
-        "intervals": _intervals(rows, facts),
+        "statistics": _statistics(facts, segments, shown),
+        "listed": listed(
+            facts.requests, joined.groups, None if only is None else {(one.boot, one.label) for one in kept}
+        ),
         "cache_events": _cache_events(facts),
         "decode_batches": [asdict(one) for one in facts.decode_batches],
         "suspects": [sections.suspect(one) for one in facts.suspects],
-        "clock": sections.clock(facts, {}, None),
+        "clock": logclock.of(facts, _begins(seen)),
         "doubts": [asdict(one) for one in dict.fromkeys(doubts)],
     }
-    return LogAccount(found, rows)
+    return LogAccount(found, kept)
+
+
+def _only(segments: Sequence[Segment], wanted: str, name: str) -> list[Segment]:
+    """Return the segments that are called so, with or without their run; a log may have several runs' of one name."""
+    full = {one: one.segment if one.run == name else f"{one.run}/{one.segment}" for one in segments}
+    found = [one for one in segments if wanted in (one.segment, full[one])]
+    if not found:
+        there = ", ".join(list(full.values())[:_NAMED]) + (", ..." if len(full) > _NAMED else "")
+        raise UsageError(f"--segment: expected one that {name} has: {there or 'it has none'}; got {wanted!r}")
+    return found
+
+
+def _inside(rows: Sequence[Request], segments: Sequence[Segment]) -> Sequence[Request]:
+    names = {(one.run, one.segment) for one in segments}
+    kept = [index for index, row in enumerate(rows) if (row.run, row.segment) in names]
+    return mapped(rows, lambda row: row, array("q", kept))
+
+
+def _phases(rows: Sequence[Request], segment: Segment, facts: LogFacts) -> dict[str, Any]:
+    """Where the phases are from, of a file that is no log: those of a log are its own."""
+    return {"phases": sections.phases(rows, segment, counters=False)} if facts.format in SOURCES else {"phases": None}
 
 
 def _place(proof: Proof | None) -> dict[str, int | None]:
@@ -355,23 +318,12 @@ def _requests(joined: Attribution, placed: Iterable[Request], facts: LogFacts) -
     }
 
 
-def _statistics(facts: LogFacts, segments: Sequence[Segment]) -> dict[str, Any] | None:
-    """By the place of each line between the markers' lines, as requests are."""
-    stretches = _stretches(segments, facts.markers)
-    return statistics.summary(facts, [(one.segment.segment, _holds(one)) for one in stretches])
-
-
-def _holds(stretch: _Stretch) -> statistics.Holds:
-    return lambda one: stretch.holds(one.proof.line)
-
-
-def _intervals(rows: Sequence[Request], facts: LogFacts) -> dict[str, Any] | None:
-    """When each request was prefilled and decoded, Unix ns, of the first ones; None where no clock tells the date."""
-    if facts.timeline is not Timeline.UNIX:
-        return None
-    names = ("prefill_start", "prefill_end", "decode_start", "decode_end")
-    listed = [{"request": row.label, **{name: getattr(row, name) for name in names}} for row in rows[:_LISTED]]
-    return {"listed": listed, "left_out": len(rows) - len(listed)}
+def _statistics(facts: LogFacts, segments: Sequence[Segment], shown: Sequence[Segment]) -> dict[str, Any] | None:
+    """By the place of each line between the markers' lines, as requests are; of the segments that are shown."""
+    names = {(one.run, one.segment) for one in shown}
+    stretches = places.stretches(segments, facts.markers)
+    parts = [(one.segment.segment, one.held) for one in stretches if (one.segment.run, one.segment.segment) in names]
+    return statistics.summary(facts, parts)
 
 
 def _cache_events(facts: LogFacts) -> list[dict[str, Any]]:
@@ -395,17 +347,8 @@ def _doubts(read: formats.Read, facts: LogFacts, seen: Mapping[Any, _Seen], log_
             f"{scores[best]} only of {best}",
             "leave --format out, or split a log that two servers write into",
         )
-    begins = [one.span[0] for one in seen.values() if one.span is not None]
-    if facts.timeline is Timeline.WALL and min(begins, default=YEAR_NS) < YEAR_NS:
-        yield Doubt(
-            "clock-without-year",
-            "the log's stamps have neither year nor zone: times are ns since 1 January, 0:00 by the server's local "
-            "clock, of the year in which the log begins",
-            "durations and order hold; for times of day on a common clock let agentload start the server",
-        )
-    if seen and not begins and facts.counts_requests:
-        yield Doubt(
-            "log-without-times",
-            "the log's lines have no times: tokens are counted, busy times and speeds are not known",
-            "let the server put times into its log (llama-server does, unless it is given --no-log-prefix)",
-        )
+    yield from logclock.doubts(facts, _begins(seen))
+
+
+def _begins(seen: Mapping[Any, _Seen]) -> list[int]:
+    return [one.span[0] for one in seen.values() if one.span is not None]

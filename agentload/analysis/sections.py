@@ -70,7 +70,7 @@ def requests(joined: Attribution, segments: Sequence[Segment]) -> dict[str, Any]
     """How many requests were joined in which way: the run's own, and what others sent inside its `segments`.
 
     Requests of the log that lie outside every segment are nobody's concern here (an attached server's log may be weeks
-    old): they are counted as `outside_segments` and nowhere else.
+    old): they are counted as `outside_segments` and nowhere else. `perhaps_ours`: so many of `server_only` may be ours.
     """
     kinds = Counter(one.match for one in joined.requests if not lies_outside(one, segments))
     total = kinds.total()
@@ -79,6 +79,7 @@ def requests(joined: Attribution, segments: Sequence[Segment]) -> dict[str, Any]
         "matched": kinds[Match.EXACT] + kinds[Match.UNIQUE],
         **{match.value: kinds[match] for match in Match},
         "outside_segments": len(joined.requests) - total,
+        "perhaps_ours": sum(joined.perhaps_ours.values()),
         "groups": [asdict(group) for group in joined.groups],
     }
 

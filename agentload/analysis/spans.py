@@ -20,7 +20,19 @@ _FORMAT: Final = "otlp"
 _EXPORT: Final = "sglang-export"
 _PLACED: Final = ("t_arrived", "prefill_start", "prefill_end", "decode_start", "decode_end", "t_end")
 _COUNTED: Final = ("prompt_tokens", "cached_tokens", "new_prefill_tokens", "decoded_tokens")
+SOURCES: Final = {_FORMAT: Source.SPANS, _EXPORT: Source.EXPORT}
+"""Format of a file that a server wrote beside its log -> what the times in it are from."""
 _CLOSED: Final = b'{"closed":'
+_NO_SPANS: Final = Doubt(
+    "no-spans",
+    "the server sent no span of a request",
+    "see in server.log that it takes --otlp-traces-endpoint; a container must share the host's network",
+)
+_NO_EXPORTS: Final = Doubt(
+    "no-exports",
+    "the server wrote no file of its requests into {export_dir}",
+    "start SGLang with --export-metrics-to-file --export-metrics-to-file-dir {export_dir}",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +41,8 @@ class Spans:
 
     requests: tuple[LoggedRequest, ...]
     off_ns: int  # how far their times may be off
-    doubts: tuple[Doubt, ...] = ()
-    source: Source = Source.SPANS
+    source: Source
+    doubts: tuple[Doubt, ...]
 
 
 def read(path: Path, *, running: bool) -> Spans | None:
@@ -49,17 +61,9 @@ def read(path: Path, *, running: bool) -> Spans | None:
         else:
             reader.feed(line + b"\n")
     facts = reader.close()
-    doubts = list(facts.doubts)
-    if not facts.requests and not running:
-        doubts.append(
-            Doubt(
-                "no-spans",
-                "the server sent no span of a request",
-                "see in server.log that it takes --otlp-traces-endpoint; a container must share the host's network",
-            )
-        )
+    more = []
     if facts.lines.unknown:
-        doubts.append(
+        more.append(
             Doubt(
                 "spans-unknown",
                 f"{facts.lines.unknown} lines of spans.jsonl are no spans: they are left out",
@@ -67,14 +71,14 @@ def read(path: Path, *, running: bool) -> Spans | None:
             )
         )
     if isinstance(closed, dict) and (closed.get("dropped") or closed.get("refused")):
-        doubts.append(
+        more.append(
             Doubt(
                 "spans-lost",
                 f"{closed.get('dropped')} spans had no room, {closed.get('refused')} exports could not be read",
                 "phases of those requests are the client's",
             )
         )
-    return Spans(tuple(facts.requests), facts.resolution_ns, tuple(doubts))
+    return _told(facts, Source.SPANS, None if running else _NO_SPANS, more)
 
 
 def exported(folder: Path, *, running: bool) -> Spans | None:
@@ -91,17 +95,13 @@ def exported(folder: Path, *, running: bool) -> Spans | None:
             reader.feed(path.read_bytes())
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    facts = reader.close()
-    doubts = list(facts.doubts)
-    if not facts.requests and not running:
-        doubts.append(
-            Doubt(
-                "no-exports",
-                "the server wrote no file of its requests into {export_dir}",
-                "start SGLang with --export-metrics-to-file --export-metrics-to-file-dir {export_dir}",
-            )
-        )
-    return Spans(tuple(facts.requests), facts.resolution_ns, tuple(doubts), Source.EXPORT)
+    return _told(reader.close(), Source.EXPORT, None if running else _NO_EXPORTS)
+
+
+def _told(facts: LogFacts, source: Source, nothing: Doubt | None, more: Sequence[Doubt] = ()) -> Spans:
+    """What a reader found; `nothing` is the doubt where that is no request at all, None while the run goes on."""
+    missing = () if facts.requests or nothing is None else (nothing,)
+    return Spans(tuple(facts.requests), facts.resolution_ns, source, (*facts.doubts, *missing, *more))
 
 
 def laid_over(facts: LogFacts | None, found: Spans, completions: Sequence[Completion]) -> LogFacts | None:
@@ -142,6 +142,17 @@ def _placed(one: LoggedRequest, span: LoggedRequest, answered: set[str]) -> Logg
     proofs = tuple(pair for pair in one.proofs if pair[0] not in {**counts, **times}) if one is not span else ()
     changed: dict[str, Any] = {**counts, **times}
     return replace(one, finish=span.finish or one.finish, proofs=proofs, **changed)
+
+
+def from_file(file_format: str, row: Request) -> Request:
+    """Say of a row of such a file, accounted for by itself, that its phases and counts are not a log's."""
+    source = SOURCES[file_format]
+    return replace(
+        row,
+        prefill_source=row.prefill_source and source,
+        decode_source=row.decode_source and source,
+        cached_source=row.cached_source and source,
+    )
 
 
 def sourced(rows: Sequence[Request], found: Spans) -> tuple[Request, ...]:

@@ -14,7 +14,7 @@ Speculation, as both are published (they differ by 2 % to 20 %):
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from agentload.serverlogs.statistics import SUMMED, UNITS
 _ROUNDED: Final = 0.05  # tokens/s: half of the last digit of vLLM's throughput
 _LENGTH_ROUNDED: Final = 0.005  # tokens/step: the same of its mean length
 
-Holds = Callable[[Statistic], bool]
+Held = Callable[[Sequence[Statistic]], Sequence[Statistic]]  # those of a log's that are of one part of it
 
 
 def of_run(facts: LogFacts | None, segments: Sequence[Segment]) -> dict[str, Any] | None:
@@ -34,19 +34,18 @@ def of_run(facts: LogFacts | None, segments: Sequence[Segment]) -> dict[str, Any
     return summary(facts, [(one.segment, _within(one)) for one in segments])
 
 
-def _within(segment: Segment) -> Holds:
-    return lambda one: segment.begin_ns <= one.at and (segment.end_ns is None or one.at < segment.end_ns)
+def _within(segment: Segment) -> Held:
+    begin_ns, end_ns = segment.begin_ns, segment.end_ns
+    return lambda found: [one for one in found if begin_ns <= one.at and (end_ns is None or one.at < end_ns)]
 
 
-def summary(facts: LogFacts, parts: Sequence[tuple[str, Holds]]) -> dict[str, Any] | None:
+def summary(facts: LogFacts, parts: Sequence[tuple[str, Held]]) -> dict[str, Any] | None:
     """Return the same of a log, cut into named `parts`; of all of it, under the name null, where there are none."""
     if not facts.statistics and not facts.steps:
         return None
-    held: list[tuple[str | None, list[Statistic]]] = [
-        (name, [one for one in facts.statistics if holds(one)]) for name, holds in parts
-    ]
-    if not parts:
-        held.append((None, list(facts.statistics)))
+    held: Iterable[tuple[str | None, Sequence[Statistic]]] = (
+        ((name, of(facts.statistics)) for name, of in parts) if parts else ((None, facts.statistics),)
+    )
     return {
         "lines": len(facts.statistics),
         "repeated_by_ranks": facts.repeated,

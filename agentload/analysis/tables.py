@@ -6,23 +6,31 @@ server; null where a source did not say.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from io import BytesIO
-from itertools import chain, islice
+from itertools import islice, pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from agentload.analysis.evidence import ToolUse
-from agentload.artifacts import schemas
-from agentload.artifacts.rundir import write_atomically
+from agentload.artifacts import rowgroups, schemas
+from agentload.artifacts.rundir import written_atomically
 from agentload.core.records import Request, Segment, Source
 from agentload.core.segments import segment_at
 from agentload.errors import ArtifactError
 
 _TEXT: Final = ("run", "segment", "agent", "request", "match", "group", "label", "finish", "error")
-_PROOFS: Final = ("prefill_proof", "decode_proof", "prefill_start_proof", "decode_start_proof")
+_PROOFS: Final = (
+    *("prefill_proof", "decode_proof", "prefill_start_proof", "decode_start_proof"),
+    *("cached_proof", "prompt_proof"),
+)
+_DURATIONS: Final = ("prefill_logged_ms", "decode_logged_ms")
 _PART: Final = 4_000  # rows
+_EVERY: Final = 16  # of the starts of phases
+_FIELDS: Final = tuple(one.name for one in fields(Request))
+_BOTH: Final = ("prefill", "decode")
 _SOURCES: Final = ("prefill_source", "decode_source", "cached_source")
 
 
@@ -35,17 +43,23 @@ def request_schema() -> dict[str, pl.DataType]:
             columns[f"{one.name}_offset"] = pl.Int64()
         elif one.name in _TEXT or one.name in _SOURCES:
             columns[one.name] = pl.String()
+        elif one.name in _DURATIONS:
+            columns[one.name] = pl.Float64()
         else:
             columns[one.name] = pl.Int64()
     return columns
 
 
-def _frame(rows: Sequence[dict[str, Any]], columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+def _frame(rows: Sequence[dict[str, Any]] | dict[str, list[Any]], columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Make a frame of rows, or of columns."""
     try:
-        return pl.DataFrame(rows, schema=columns, orient="row")
-    except (pl.exceptions.PolarsError, OverflowError) as error:
+        return pl.DataFrame(rows, schema=columns, orient=None if isinstance(rows, dict) else "row")
+    except (pl.exceptions.PolarsError, OverflowError, TypeError) as error:
+        named = (
+            rows.items() if isinstance(rows, dict) else ((name, [value]) for row in rows for name, value in row.items())
+        )
         big = next(
-            (f"{name} {value}" for row in rows for name, value in row.items() if _too_big(value)), "another value"
+            (f"{name} {value}" for name, values in named for value in values if _too_big(value)), "another value"
         )
         raise ArtifactError(
             f"expected numbers that fit 64 bits in the tables, got {big}: times or counts in the raw files are damaged"
@@ -56,32 +70,35 @@ def _too_big(value: object) -> bool:
     return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
-def _in_parts(rows: Iterable[dict[str, Any]], columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Make a frame of any number of rows: as objects a row takes 5 KB, of which there are a few thousand at a time."""
-    left = iter(rows)
-    parts = [_frame(list(islice(left, _PART)), columns)]
-    while part := list(islice(left, _PART)):
-        parts.append(_frame(part, columns))
-    return pl.concat(parts)
-
-
 def requests_table(requests: Iterable[Request]) -> pl.DataFrame:
     """requests.parquet."""
-    return _in_parts(map(_request_row, requests), request_schema())
+    return pl.concat(request_parts(requests))
 
 
-def _request_row(request: Request) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for one in fields(Request):
-        value = getattr(request, one.name)
-        if one.name in _PROOFS:
-            row[f"{one.name}_line"] = value.line if value else None
-            row[f"{one.name}_offset"] = value.offset if value else None
-        elif one.name in _SOURCES or one.name == "match":
-            row[one.name] = None if value is None else str(value.value)
+def request_parts(requests: Iterable[Request]) -> Iterator[pl.DataFrame]:
+    """Yield the same a few thousand rows at a time: as objects a row takes 2 KB. Without rows it is one empty frame.
+
+    Raises:
+        ArtifactError: a number has more than 64 bits.
+    """
+    left = iter(requests)
+    yield _requests_frame(list(islice(left, _PART)))
+    while part := list(islice(left, _PART)):
+        yield _requests_frame(part)
+
+
+def _requests_frame(requests: Sequence[Request]) -> pl.DataFrame:
+    columns: dict[str, list[Any]] = {}
+    for name in _FIELDS:
+        values = list(map(attrgetter(name), requests))
+        if name in _PROOFS:
+            columns[f"{name}_line"] = [None if one is None else one.line for one in values]
+            columns[f"{name}_offset"] = [None if one is None else one.offset for one in values]
+        elif name in _SOURCES or name == "match":
+            columns[name] = [None if one is None else str(one.value) for one in values]
         else:
-            row[one.name] = value
-    return row
+            columns[name] = values
+    return _frame(columns, request_schema())
 
 
 PHASES: Final[dict[str, pl.DataType]] = {
@@ -102,14 +119,17 @@ PHASES: Final[dict[str, pl.DataType]] = {
 }
 
 
+_IN_ORDER: Final = ("start", "request", "phase")
+
+
 def phases_table(
-    run: str, requests: Iterable[Request], tools: Sequence[ToolUse] = (), segments: Sequence[Segment] = ()
+    run: str, requests: pl.DataFrame, tools: Sequence[ToolUse] = (), segments: Sequence[Segment] = ()
 ) -> pl.DataFrame:
-    """phases.parquet: prefill and decode of every request, and the tool calls between.
+    """phases.parquet: prefill and decode of each row of `requests_table`, and the tool calls between.
 
     `segment` is that of the request; of a tool call the one of `segments` in which it started.
     """
-    used = (
+    used = [
         {
             "run": run,
             "segment": segment_at(use.started, segments),
@@ -120,52 +140,56 @@ def phases_table(
             "end": use.done,
         }
         for use in tools
-    )
-    rows = chain((row for one in requests for row in _phases(one)), used)
-    found = _in_parts(({column: row.get(column) for column in PHASES} for row in rows), PHASES)
-    return found.sort("start", "request", "phase", maintain_order=True)
+    ]
+    called = _frame([{column: row.get(column) for column in PHASES} for row in used], PHASES)
+    found = pl.concat([*(_phases(requests.lazy(), phase) for phase in _BOTH), called.lazy()])
+    return found.sort(_IN_ORDER, maintain_order=True).collect()
 
 
-def _phases(one: Request) -> Iterator[dict[str, Any]]:
-    """Give the rows of a request: of phases of which both times are known."""
-    spans = (
-        ("prefill", (one.prefill_start, one.prefill_end), one.new_prefill_tokens),
-        ("decode", (one.decode_start, one.decode_end), one.decoded_tokens),
-    )
-    for phase, span, tokens in spans:
-        if None not in span:
-            yield _phase(one, phase, span, tokens)
+def phase_parts(stored: Path, rows: int = rowgroups.ROWS, own: Source = Source.LOG) -> Iterator[pl.DataFrame]:
+    """Yield the same, without tool calls, of a requests.parquet of any number of rows, about `rows` at a time.
+
+    Each part has the phases that start in one stretch of time, of which the file tells where to look: a log's requests
+    stand there in order of time, or nearly so. Without rows it is one empty frame.
+    """
+    requests = pl.scan_parquet(stored)
+    phases = [_phases(requests, phase, own) for phase in _BOTH]
+    # Of every 16th only, and read in parts: all of a million requests at once are 60 MB that polars keeps.
+    some = [np.empty(0, np.int64)]
+    for at in range(0, rowgroups.rows(stored), rowgroups.ROWS):
+        part = requests.slice(at, rowgroups.ROWS)
+        starts = pl.concat([_phases(part, phase, own).select("start") for phase in _BOTH]).collect()["start"]
+        some.append(starts.to_numpy()[::_EVERY])
+    bounds = np.unique(np.sort(np.concatenate(some))[:: max(rows // _EVERY, 1)]).tolist()[1:]
+    start = pl.col("start")
+    for low, high in pairwise((None, *bounds, None)):
+        within = [start >= low] if low is not None else []
+        within += [start < high] if high is not None else []
+        yield pl.concat([one.filter(*within) for one in phases]).sort(_IN_ORDER, maintain_order=True).collect()
 
 
-def _phase(one: Request, phase: str, span: tuple[int | None, int | None], tokens: int | None) -> dict[str, Any]:
-    if phase == "prefill":
-        source, began, ended = one.prefill_source, one.prefill_start_proof, one.prefill_proof
-    else:
-        source, began, ended = one.decode_source, one.decode_start_proof, one.decode_proof
-    if source not in (None, Source.LOG):
-        began = ended = None  # these times are not the log's, whatever it tells of the request
-    return {
-        "run": one.run,
-        "segment": one.segment,
-        "agent": one.agent,
-        "request": one.request,
-        "phase": phase,
-        "start": span[0],
-        "end": span[1],
-        "tokens": tokens,
-        "context_start": one.context_start,
-        "source": None if source is None else source.value,
-        "start_line": began.line if began else None,
-        "start_offset": began.offset if began else None,
-        "end_line": ended.line if ended else None,
-        "end_offset": ended.offset if ended else None,
+def _phases(requests: pl.LazyFrame, phase: str, own: Source = Source.LOG) -> pl.LazyFrame:
+    """One phase of each request of which both of its times are known; the lines that prove times are those of `own`."""
+    source = pl.col(f"{phase}_source")
+    logged = source.is_null() | (source == own.value)  # else its times are not the log's, whatever that tells
+    columns = {
+        "phase": pl.lit(phase),
+        "start": pl.col(f"{phase}_start"),
+        "end": pl.col(f"{phase}_end"),
+        "tokens": pl.col("new_prefill_tokens" if phase == "prefill" else "decoded_tokens"),
+        "source": source,
+        "start_line": pl.when(logged).then(pl.col(f"{phase}_start_proof_line")),
+        "start_offset": pl.when(logged).then(pl.col(f"{phase}_start_proof_offset")),
+        "end_line": pl.when(logged).then(pl.col(f"{phase}_proof_line")),
+        "end_offset": pl.when(logged).then(pl.col(f"{phase}_proof_offset")),
     }
+    timed = requests.filter(pl.col(f"{phase}_start").is_not_null(), pl.col(f"{phase}_end").is_not_null())
+    return timed.select(columns.get(name, pl.col(name)).alias(name) for name in PHASES)
 
 
 _COUNTED: Final = ("prompt_tokens", "cached_tokens", "new_prefill_tokens", "decoded_tokens")
 _BUSY: Final = ("union_ns", "sum_ns", "speed_tokens", "speed_ns")
 _RATIOS: Final = ("double_counting", "tok_s", "share")
-_BOTH: Final = ("prefill", "decode")
 
 # core.accounting.Totals and Bucket, flat: a row has the columns of its scope, the others are null.
 SEGMENTS: Final[dict[str, pl.DataType]] = {
@@ -252,6 +276,14 @@ def write(folder: Path, name: str, table: pl.DataFrame) -> None:
     Raises:
         ArtifactError: the disk is full or the folder cannot be written.
     """
-    made = BytesIO()  # polars tells of a full disk in many ways, of which some are no OSError
-    table.write_parquet(made, compression="zstd", statistics=True, metadata={"schema": _SCHEMAS[name]})
-    write_atomically(folder / f"{name}.parquet", made.getbuffer())
+    write_parts(folder, name, (table,))
+
+
+def write_parts(folder: Path, name: str, parts: Iterable[pl.DataFrame]) -> None:
+    """Write the same of frames that follow each other, which need not be in memory all at once.
+
+    Raises:
+        ArtifactError: as `write`; or what making the frames raised.
+    """
+    with written_atomically(folder / f"{name}.parquet") as file:
+        rowgroups.write(file, parts, _SCHEMAS[name])

@@ -17,7 +17,7 @@ import polars as pl
 
 from agentload.analysis import account as accounts
 from agentload.analysis import evidence as raw
-from agentload.analysis import logfile
+from agentload.analysis import logfile, tables
 from agentload.artifacts import rundir
 from agentload.artifacts.rundir import RunDir
 from agentload.core.records import Match
@@ -210,7 +210,7 @@ def _log_alone(run: RunDir, began: Mapping[str, Request]) -> View:
 
 
 def _rows(made: logfile.LogAccount) -> list[dict[str, Any]]:
-    return made.frames()["requests"].to_dicts()
+    return tables.requests_table(made.requests).to_dicts()
 
 
 def _days_between(rows: Sequence[Row], began: Iterable[Request]) -> int:

@@ -112,8 +112,9 @@ def _file(what: str) -> Told:
 
 def _machine(one: Compared) -> str | None:
     host = one.manifest.host
-    if one.account["simulated"]:
-        return str((one.manifest.server.get("simulated") or {}).get("profile") or "simulated")
+    if one.account["simulated"]:  # a run that was killed has its first manifest, which knows the scenario only
+        told = one.manifest.server.get("simulated") or one.manifest.scenario.get("server") or {}
+        return str(told.get("profile") or "simulated")
     if host.get("machine") is None:
         return None
     memory = host.get("memory_bytes")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from agentload.analysis import proofs, taints
 from agentload.analysis.proofs import Proven, shortened
 from agentload.analysis.steps import request_rows, segments_of
-from agentload.artifacts.design import Design, Step
+from agentload.artifacts.design import Design, ExperimentDir, Step
 from agentload.artifacts.rundir import Manifest, RunDir
 from agentload.core.records import Doubt, Verdict
 from agentload.serverlogs import formats
@@ -63,18 +63,28 @@ def reasons(account: dict[str, Any], run: RunDir, design: Design, step: Step) ->
 
 def _ended_badly(account: Mapping[str, Any], run: RunDir) -> Doubt:
     status, why = account["status"], account["why"]
+    again = "`agentload ab DIR` runs it again" if _in_experiment(run) else "run it again, and take that run instead"
+    if account.get("running"):
+        return Doubt("run-not-ended", "it has not ended: it is at work", "wait for its end")
     if status == "started":
-        return Doubt("run-not-ended", "it has not ended, or its writer was killed", "resume the experiment")
+        return Doubt("run-not-ended", "it has not ended: its writer was killed, or had no room left", again)
     last = [line for _, line in proofs.lines_of(run.server_log)][-_LAST_LINES:] if status == "error" else []
     quoted = "; ".join(f'"{shortened(line)}"' for line in last if "agentload: segment" not in line)
     said = f"; the server's last lines: {quoted}" if quoted else ""
     return Doubt(
         f"run-{status}",
         f"it ended as {status}: {why or 'no reason is known'}{said}",
-        "mend what it says, then `agentload ab DIR` runs it again"
+        ("mend what it says, then " if status == "error" else "") + again
         if status != "invalid"
         else "see its manifest, mend that, run it again",
     )
+
+
+def _in_experiment(run: RunDir) -> bool:
+    """Whether it stands where an experiment keeps its runs; else it was made by hand."""
+    runs = run.path.resolve().parent
+    folder = ExperimentDir(runs.parent)
+    return folder.runs == runs and folder.design_path.is_file()
 
 
 def _too_little(account: Mapping[str, Any], step: Step) -> list[Doubt]:
@@ -91,7 +101,9 @@ def _too_little(account: Mapping[str, Any], step: Step) -> list[Doubt]:
         Doubt(
             "too-little-work",
             f"it is not whole: {account['why'] or named or 'too little work'}",
-            "lower the limits' min_tool_calls and min_growth_tokens, or give tasks that the model works on for longer",
+            "lower the limits' min_tool_calls and min_growth_tokens, or give tasks that the model works on for longer"
+            if bad
+            else "mend what it says, run it again",
         )
     ]
 
@@ -202,7 +214,8 @@ def _state(
 
 
 def _foreign(segments: Sequence[Mapping[str, Any]]) -> list[Doubt]:
-    counted = sum(one["whole"]["matches"]["server_only"] for one in segments)
+    """Requests of the log that are surely not ours: such as may be, and broke off, are said in the run's own doubts."""
+    counted = sum(one["whole"]["matches"]["server_only"] - one.get("perhaps_ours", 0) for one in segments)
     if not counted:
         return []
     return [

@@ -11,9 +11,10 @@ import json
 import os
 import re
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import IO, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -153,6 +154,10 @@ def find(path: Path) -> RunDir:
     try:
         if not path.exists():
             raise InputError(f"expected a run directory, there is no {path}")
+        if not path.is_dir() and path.suffix != ".json":
+            raise InputError(
+                f"expected a run directory, {path} is a file: a server's log is read by `agentload account {path}`"
+            )
         if not (path / "manifest.json").is_file():
             raise InputError(f"expected a run directory (with manifest.json), {path} is none")
     except OSError as error:
@@ -177,7 +182,18 @@ def digest(path: Path, *, sync: bool = False) -> str:
 
 
 def write_atomically(path: Path, data: bytes | memoryview) -> None:
-    """Write `data` to a temporary file beside `path`, flush it to disk, and rename it.
+    """Write `data` as `written_atomically` does.
+
+    Raises:
+        ArtifactError: the disk is full or the folder cannot be written.
+    """
+    with written_atomically(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def written_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """Give a temporary file beside `path` to write; on leaving flush it to disk and rename it, on an exception not.
 
     Raises:
         ArtifactError: the disk is full or the folder cannot be written.
@@ -185,14 +201,15 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(3)}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
+        raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from error
+    finally:
         with suppress(OSError):  # the folder itself may be what is wrong
             temporary.unlink(missing_ok=True)
-        raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 class EventLog:

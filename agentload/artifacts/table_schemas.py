@@ -78,12 +78,13 @@ class Table:
 _SIGNED: Final = frozenset(
     {"start", "end", "begin_ns", "end_ns", "t_sent", "t_first_byte", "t_first_token", "t_done", "t_slot"}
     | {"prefill_start", "prefill_end", "decode_start", "decode_end", "t"}
-    | {"prefill_wait_time_ms", "prefill_time_ms", "ttft_ms", "total_time_ms"}
+    | {"prefill_wait_time_ms", "prefill_time_ms", "decode_time_ms", "ttft_ms", "total_time_ms"}
     | {"gap", "order_effect", "drift"}
 )
 
 _NO_CLIENT: Final = "the client did not send it, or did not get so far"
 _NOT_LOGGED: Final = "the log does not tell"
+_NOT_OF_LOG: Final = "the count is not the log's"
 _UNSAID: Final = "no source reports it"
 _LINE: Final = "1-based, all lines of the log counted"
 _OFFSET: Final = "from the log's first byte to the first of that line"
@@ -172,6 +173,10 @@ REQUESTS: Final = Table(
         _text("cached_source", "where cached_tokens is from", "it is null", _FROM),
         *_place("prefill_start_proof", "prefill_start"),
         *_place("decode_start_proof", "decode_start"),
+        *_place("cached_proof", "cached_tokens", _NOT_OF_LOG),
+        *_place("prompt_proof", "prompt_tokens", _NOT_OF_LOG),
+        _real("prefill_logged_ms", "ms", "how long the log says that its prefill took", _NOT_LOGGED),
+        _real("decode_logged_ms", "ms", "how long the log says that its decode took", _NOT_LOGGED),
         _ms(
             "prefill_wait_time_ms",
             "from sending to the start of the prefill",
@@ -181,8 +186,8 @@ REQUESTS: Final = Table(
         _ms(
             "prefill_time_ms",
             "from the start of the prefill to its end, at which the first token is known",
-            "the prefill's times are not the server's",
-            "(prefill_end - prefill_start) / 1e6",
+            "the prefill's times are not the server's, and its log does not tell how long it took",
+            "(prefill_end - prefill_start) / 1e6, or prefill_logged_ms",
         ),
         _ms(
             "ttft_ms",
@@ -195,6 +200,14 @@ REQUESTS: Final = Table(
             "from sending to the end of the answer",
             _NO_CLIENT,
             "(t_done - t_sent) / 1e6",
+        ),
+        Column(
+            "decode_time_ms",
+            "number",
+            "ms",
+            "from the start of the decode to its end",
+            "the decode's times are not the server's, and its log does not tell how long it took",
+            formula="(decode_end - decode_start) / 1e6, or decode_logged_ms",
         ),
     ),
 )
@@ -220,6 +233,7 @@ PHASES: Final = Table(
 )
 
 _NO_TIMES: Final = "no request there has such times"
+_NO_DURATIONS: Final = f"{_NO_TIMES}, nor does the log say how long one took"
 _NONE_REPORTS: Final = "no request there reports it"
 _OF_BUCKET: Final = "the row is no bucket"
 _NOT_IN_BUCKET: Final = "the row is a bucket"
@@ -232,7 +246,7 @@ def _busy(phase: str) -> tuple[Column, ...]:
     null = f"{_NO_TIMES}, or {_NOT_IN_BUCKET}" if phase == "decode" else _NO_TIMES
     return (
         _time(f"{phase}_union_ns", f"busy: the measure of the union of all {phase}s", null),
-        _time(f"{phase}_sum_ns", f"durations of all {phase}s added up", f"{_NO_TIMES}, or {_NOT_IN_BUCKET}"),
+        _time(f"{phase}_sum_ns", f"durations of all {phase}s added up", f"{_NO_DURATIONS}, or {_NOT_IN_BUCKET}"),
         _count(f"{phase}_speed_tokens", f"{tokens} of the {phase}s whose tokens and times are known", _NOT_IN_BUCKET),
         _time(f"{phase}_speed_ns", "measure of the union of these", _NOT_IN_BUCKET),
     )

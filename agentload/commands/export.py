@@ -5,68 +5,67 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import polars as pl
 import typer
 
 from agentload.analysis import account as accounts
-from agentload.analysis.source import STDIN, is_run, read_log
+from agentload.analysis.source import STDIN, is_run, read_log, single
 from agentload.artifacts import rundir
 from agentload.artifacts.table_schemas import TABLES
-from agentload.errors import ArtifactError, UsageError
+from agentload.commands.logtables import FORMAT_HELP, write_tables
+from agentload.errors import UsageError
 from agentload.report import export as exports
 from agentload.report import logfile_terminal
 
 
 def export(
-    path: Annotated[
-        Path, typer.Argument(readable=False, help="A run directory, a server's log, or - for a log on stdin.")
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN_OR_LOG", readable=False, help="A run directory, a server's log, or - for a log on stdin."
+        ),
     ],
     to: Annotated[str, typer.Option("--to", help="The format: csv, jsonl or parquet.")],
     out: Annotated[Path | None, typer.Option(help="The folder (default: exports/NAME-FORMAT).")] = None,
-    log_format: Annotated[str | None, typer.Option("--format", help="A log's own format (default: detected).")] = None,
+    log_format: Annotated[str | None, typer.Option("--format", help=FORMAT_HELP)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the files and their rows as JSON.")] = False,
 ) -> None:
     """Write a run's or a log's tables, each with its schema.
 
-    requests, phases, segments and samples, each with a versioned JSON Schema, and account.json. Every phase names the
-    lines and bytes of the log that prove it. Nothing is overwritten.
+    requests, phases, segments and, of a run, samples, each with a versioned JSON Schema, and account.json. Every phase
+    names the lines and bytes of the log that prove it. Nothing is overwritten. `agentload account LOG --out DIR` writes
+    the same as --to parquet, and shows the account.
+
+    A rotated log, the oldest part first: cat server.log.1 server.log | agentload export - --to csv
+
+    A packed one: zcat server.log.gz | agentload export - --to csv
+
+    One on another machine: ssh HOST cat server.log | agentload export - --to csv
+
+    Exit codes: 0; 1 when a log has neither requests nor statistics; 2 for an error.
     """
+    path = single(paths, f"agentload export - --to {to}")
     if to not in exports.names():
         raise UsageError(f"--to: expected one of {', '.join(exports.names())}, got {to!r}")
     chosen = exports.by_name(to)
     if is_run(path):
         if log_format is not None:
             raise UsageError(f"--format is for a log; {path} is a run: its manifest names the format")
-        found, frames = _of_run(path)
         name = path.resolve().name
+        target = Path("exports") / f"{name}-{to}" if out is None else out
+        found = accounts.load(path)
+        exported = exports.write(target, chosen, rundir.find(path).derived, accounts.text(found))
     else:
         made = read_log(path, log_format, sys.stdin)
         if nothing := logfile_terminal.nothing_found(made.found):
             typer.echo(f"agentload: {nothing}", err=True)
             raise typer.Exit(1)
-        found, frames = accounts.text(made.found), made.frames()
         name = "stdin" if path == STDIN else path.name
-    target = Path("exports") / f"{name}-{to}" if out is None else out
-    files = exports.write(target, chosen, frames, found)
+        target = Path("exports") / f"{name}-{to}" if out is None else out
+        exported = write_tables(made, target, to)
     if as_json:
-        rows = {name: frame.height for name, frame in frames.items()}
-        typer.echo(json.dumps({"folder": str(target), "files": [str(one) for one in files], "rows": rows}, indent=2))
+        files = [str(one) for one in exported.files]
+        typer.echo(json.dumps({"folder": str(target), "files": files, "rows": exported.rows}, indent=2))
         return
-    for name, frame in frames.items():
-        typer.echo(f"{name}: {frame.height:,} rows, {TABLES[name].id}")
+    for name, rows in exported.rows.items():
+        typer.echo(f"{name}: {rows:,} rows, {TABLES[name].id}")
     typer.echo(str(target))
-
-
-def _of_run(path: Path) -> tuple[str, dict[str, pl.DataFrame]]:
-    found = accounts.load(path)
-    derived = rundir.find(path).derived
-    frames = {}
-    for name in TABLES:
-        table = derived / f"{name}.parquet"
-        try:
-            frames[name] = pl.read_parquet(table)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise ArtifactError(
-                f"{table}: cannot be read: {error}; make it anew with `agentload account {path}`"
-            ) from error
-    return accounts.text(found), frames

@@ -17,7 +17,7 @@ import numpy as np
 
 from agentload.core.intervals import Intervals
 from agentload.core.records import Match, Request, Segment
-from agentload.core.work import COUNTS, SAMPLE_CELL_NS, TIMED, Phases, Work, busy_of, prefill_of
+from agentload.core.work import COUNTS, SAMPLE_CELL_NS, TIMED, Phases, Work, busy_of, cells, prefill_of
 
 NS_PER_S: Final = 1_000_000_000
 LEAST_CELLS: Final = 4  # one cell of 8.8 s said 100 % where 12 % overlapped: fewer say nothing
@@ -155,14 +155,28 @@ def _overlap(of: Work, everyone: Work, cells_from_ns: int | None = None) -> floa
     """
     if everyone.decode.unknown_times == len(everyone):
         return None
-    prefilling, decoding = of.prefill.timed(cells_from_ns), everyone.decode.timed(cells_from_ns)
-    both = of.prefill.has(TIMED) & of.decode.has(TIMED)
-    prefills, decodes = (phases.spans(both, cells_from_ns) for phases in (of.prefill, of.decode))
-    starts, ends = np.maximum(prefills.starts, decodes.starts), np.minimum(prefills.ends, decodes.ends)
-    mine = starts < ends
-    own = Intervals(starts[mine], ends[mine])
-    alone = own.difference(prefilling.at_least(2)).difference(decoding.at_least(2))
+    # Unions as soon as may be: of a million requests each set is 16 MB, and what it unites to is nearly nothing.
+    alone = _both_at_once(of, cells_from_ns)
+    prefilling = of.prefill.timed(cells_from_ns)
+    alone = alone.difference(prefilling.at_least(2)) if len(alone) else alone
+    prefilling = prefilling.union()
+    decoding = everyone.decode.timed(cells_from_ns)
+    alone = alone.difference(decoding.at_least(2)) if len(alone) else alone
     return exposure(prefilling, decoding.difference(alone))
+
+
+def _both_at_once(of: Work, cells_from_ns: int | None) -> Intervals:
+    """The time in which a request is both prefilled and decoded."""
+    both = of.prefill.has(TIMED) & of.decode.has(TIMED)
+    prefills, decodes = of.prefill.spans(both), of.decode.spans(both)
+    mine = (prefills.starts < prefills.ends) & (decodes.starts < decodes.ends)
+    starts, ends = np.maximum(prefills.starts, decodes.starts), np.minimum(prefills.ends, decodes.ends)
+    del prefills, decodes
+    if cells_from_ns is not None:  # of two starts the later one is in the later cell
+        starts, ends = cells(starts, ends, cells_from_ns)
+    mine &= starts < ends
+    starts, ends = starts[mine], ends[mine]
+    return Intervals(starts, ends).union()
 
 
 def _matches(work: Work) -> MatchCounts:
@@ -259,9 +273,9 @@ class _Contexts:
 
     def __init__(self) -> None:
         self.unknown = 0  # without one: in no bucket
-        self._phases = {name: Phases() for name in BUCKETS}
-        self._tokens: dict[str, int | None] = dict.fromkeys(BUCKETS)
-        self._speeds = {name: array("d") for name in BUCKETS}
+        self._phases: dict[str, Phases] = defaultdict(Phases)  # most segments have requests in one bucket
+        self._tokens: dict[str, int] = {}
+        self._speeds: dict[str, array[float]] = defaultdict(lambda: array("d"))
 
     def add(self, request: Request) -> None:
         """Add a request.
@@ -273,10 +287,12 @@ class _Contexts:
             self.unknown += 1
             return
         name, tokens, span = bucket_of(request.context_start), request.new_prefill_tokens, prefill_of(request)
-        self._phases[name].add(tokens, span)
+        self._phases[name].add(tokens, span, request.prefill_logged_ms)
         if tokens is not None:
-            self._tokens[name] = (self._tokens[name] or 0) + tokens
-        speed = speed_tok_s(tokens, span[1] - span[0]) if tokens and span else None
+            self._tokens[name] = self._tokens.get(name, 0) + tokens
+        logged_ms = request.prefill_logged_ms
+        took_ns = span[1] - span[0] if span else None if logged_ms is None else round(logged_ms * 1e6)
+        speed = speed_tok_s(tokens, took_ns) if tokens else None
         if speed is not None:
             self._speeds[name].append(speed)
 
@@ -285,24 +301,24 @@ class _Contexts:
         return tuple(self._bucket(name, low, high) for name, low, high in _BUCKETS)
 
     def _bucket(self, name: str, low: int, high: int | None) -> Bucket:
-        phases = self._phases[name]
+        phases = self._phases.get(name) or Phases()
         busy = busy_of(phases)
         return Bucket(
             name=name,
             from_tokens=low,
             to_tokens=high,
             requests=len(phases),
-            new_prefill_tokens=self._tokens[name],
-            median_tok_s=_median(self._speeds[name]),
+            new_prefill_tokens=self._tokens.get(name),
+            median_tok_s=_median(self._speeds.get(name, ())),
             prefill_union_ns=busy.union_ns,
             union_tok_s=speed_tok_s(phases.speed_tokens, busy.speed_ns),
         )
 
 
-def _median(values: "array[float]") -> float | None:
+def _median(values: Sequence[float]) -> float | None:
     if not values:
         return None
-    ordered, half = np.sort(np.frombuffer(values, np.float64)), len(values) // 2
+    ordered, half = np.sort(np.asarray(values, np.float64)), len(values) // 2
     return float(ordered[half]) if len(values) % 2 else (float(ordered[half - 1]) + float(ordered[half])) / 2
 
 
@@ -321,6 +337,8 @@ def _last_ns(request: Request) -> int | None:
 
 class _Part:
     """What is kept of one segment's requests."""
+
+    __slots__ = ("at_begin", "at_end", "contexts", "segment", "works")
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
@@ -343,13 +361,13 @@ class _Part:
     def account(self) -> SegmentAccount:
         """Account for all that was added."""
         whole = Work.together(self.works.values())
-        names = sorted(name for name in self.works if name is not None)
-        nameless = self.works.get(None)
+        total = _total(whole, self.segment, whole)
+        by_agent = {who: total if one is whole else _total(one, self.segment, whole) for who, one in self.works.items()}
         return SegmentAccount(
             segment=self.segment,
-            whole=_total(whole, self.segment, whole),
-            agents={name: _total(self.works[name], self.segment, whole) for name in names},
-            no_agent=None if nameless is None else _total(nameless, self.segment, whole),
+            whole=total,
+            agents={name: by_agent[name] for name in sorted(name for name in by_agent if name is not None)},
+            no_agent=by_agent.get(None),
             buckets=self.contexts.buckets(),
             unknown_context=self.contexts.unknown,
             straddles_begin=tuple(self.at_begin),

@@ -12,6 +12,7 @@ In this order:
 3. A failed request fits only what the log shows as cancelled, failed or still open, and is joined only when it fits
    that one and nothing else does: the server may never have seen it.
    Equal requests of which some broke off are joined with what is left of their group, if it is enough for all.
+   What nobody is joined with, and may be one of several that broke off, is called no stranger (core.strangers).
 
 What this rests on, and cannot prove: a whole answer is in the log if anything there fits it. An answer that is missing
 from the log while a stranger's request with the same counts ran within its time would be taken for the stranger's.
@@ -20,12 +21,13 @@ More logged requests than answers are no such case: they leave a choice, so noth
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from agentload.core import pairing
+from agentload.core import attribution_doubts, pairing, strangers
 from agentload.core.evidence import Counts, exact_pairs, fit, fit_group, told, work_times
+from agentload.core.names import counted, log_name
 from agentload.core.records import (
     Completion,
     Doubt,
@@ -42,7 +44,7 @@ from agentload.core.records import (
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Requests that cannot be told apart. With more logged than sent, the difference is surely foreign."""
+    """Requests that cannot be told apart. What is logged beyond those sent is foreign, or ours and broke off."""
 
     name: str
     requests: tuple[str, ...]  # names of its rows, in their order
@@ -58,10 +60,12 @@ class Attribution:
     counts: dict[Match, int]
     groups: tuple[Group, ...]
     doubts: tuple[Doubt, ...]
+    # By segment, how many of its server-only rows are perhaps requests of ours that broke off (core.strangers).
+    perhaps_ours: Mapping[str | None, int] = field(default_factory=dict)
 
     @property
     def foreign(self) -> tuple[Request, ...]:
-        """Rows that no request of ours can account for: server-only ones, and what groups have too many of."""
+        """Rows that no request of ours is joined with: server-only ones, and what groups have too many of."""
         return tuple(row for row in self.requests if row.t_sent is None)
 
 
@@ -225,11 +229,6 @@ def _proof(proofs: Mapping[str, Proof], *fields: str) -> Proof | None:
     return next((proofs[field] for field in fields if field in proofs), None)
 
 
-def log_name(boot: int, label: str) -> str:
-    """Return the name of a row that the log alone has."""
-    return f"log boot {boot} {label}"
-
-
 def _name(join: _Join) -> str:
     if join.sent is not None:
         return join.sent.request
@@ -314,13 +313,21 @@ def _row(run: str, join: _Join, segment_at: Callable[[int | None], str | None], 
         usage_prompt_tokens=None if usage is None else usage.prompt_tokens,
         usage_cached_tokens=None if usage is None else usage.cached_tokens,
         usage_completion_tokens=None if usage is None else usage.completion_tokens,
-        prefill_proof=_proof(proofs, "prefill_end", "prefill_ms", "prefill_start", "new_prefill_tokens"),
+        prefill_proof=_proof(proofs, "prefill_end", "prefill_ms", "prefill_start", "new_prefill_tokens")
+        if prefill[1] is not None or counts.new is not None or (logged is not None and logged.prefill_ms is not None)
+        else None,
         decode_proof=_proof(proofs, "decode_end", "decode_ms", "decode_start", "decoded_tokens"),
         error=None if sent is None else sent.error,
         cached_source=cached_source,
-        prefill_start_proof=_proof(proofs, "prefill_start", "prefill_end", "prefill_ms"),
+        prefill_start_proof=None
+        if prefill[0] is None
+        else _proof(proofs, "prefill_start", "prefill_end", "prefill_ms"),
         # ds4-server logs no start of decoding: its prompt is done, and it begins.
-        decode_start_proof=_proof(proofs, "decode_start", "prefill_end", "decode_end"),
+        decode_start_proof=None if decode[0] is None else _proof(proofs, "decode_start", "prefill_end", "decode_end"),
+        cached_proof=_proof(proofs, "cached_tokens"),  # a count that is not the log's has none
+        prompt_proof=_proof(proofs, "prompt_tokens"),
+        prefill_logged_ms=None if logged is None else logged.prefill_ms,
+        decode_logged_ms=None if logged is None else logged.decode_ms,
     )
 
 
@@ -330,43 +337,9 @@ def log_row(run: str, logged: LoggedRequest, group: str | None, segment: str | N
     return _row(run, _Join(None, logged, match, group), lambda _: segment, placed=True)
 
 
-def _row_order(row: Request) -> tuple[bool, int, str]:
+def _row_order(row: Request) -> tuple[bool, int, tuple[str, str]]:
     at_ns = row.t_sent if row.prefill_start is None else row.prefill_start
-    return at_ns is None, at_ns or 0, row.request
-
-
-def _doubts(
-    rows: Sequence[Request], groups: Sequence[Group], segments: Sequence[Segment], *, tells_requests: bool
-) -> list[Doubt]:
-    doubts = []
-    if groups:
-        doubts.append(
-            Doubt(
-                "ambiguous-requests",
-                f"{sum(row.match is Match.AMBIGUOUS for row in rows)} requests in {len(groups)} groups cannot be told "
-                "apart: sums over a group are exact, its members are joined in order of time",
-                "make prompts differ in length, or let the server log tool-call ids or timings",
-            )
-        )
-    strangers = [row for row in rows if row.t_sent is None and (row.segment is not None or not segments)]
-    if strangers:
-        doubts.append(
-            Doubt(
-                "foreign-requests",
-                f"{len(strangers)} requests in the log are not ours, the first is {strangers[0].request}",
-                "measure on a server that nobody else uses",
-            )
-        )
-    lost = [row for row in rows if row.match is Match.CLIENT_ONLY and row.error is None]
-    if lost and tells_requests:
-        doubts.append(
-            Doubt(
-                "answers-not-in-log",
-                f"{len(lost)} answers have no request in the log, the first is {lost[0].request}",
-                "keep the log from server start to the end marker, and see that it is the log of this server",
-            )
-        )
-    return doubts
+    return at_ns is None, at_ns or 0, counted(row.request)
 
 
 def attribute(
@@ -382,7 +355,7 @@ def attribute(
     sent = sorted(completions, key=lambda one: (one.t_sent, one.request))
     logged = sorted(
         () if facts is None else facts.requests,
-        key=lambda one: (one.boot, min(work_times(one), default=0), one.label),
+        key=lambda one: (one.boot, min(work_times(one), default=0), counted(one.label)),
     )
     ours = [segment for segment in segments if segment.run == run]
     joins = _join(sent, logged, error_ns)
@@ -399,21 +372,19 @@ def attribute(
                 logged=sum(join.logged is not None for join in members),
             )
         )
-    doubts = []
+    doubts: list[Doubt] = []
+    perhaps: dict[str | None, int] = {}
     if facts is not None and sent:
+        alone = [join.sent for join in joins if join.sent is not None and join.logged is None]
+        broken = [one for one in alone if one.error is not None]
+        unjoined = {_name(join): join.logged for join in joins if join.sent is None and join.logged is not None}
+        seen = strangers.of(rows, ours, broken, unjoined, error_ns)
+        perhaps = seen.perhaps_ours
         tells_requests = bool(facts.requests) or facts.counts_requests  # else its reader says that it tells of none
-        doubts = _doubts(rows, groups, ours, tells_requests=tells_requests)
+        doubts += attribution_doubts.of_rows(rows, len(groups), seen.doubts, tells_requests=tells_requests)
     if facts is None:
-        doubts.append(
-            Doubt("no-log", "there is no log of the server", "times rest on the answers: own the server's log")
-        )
+        doubts.append(attribution_doubts.no_log())
     elif sent and logged and not unix:
-        doubts.append(
-            Doubt(
-                "log-not-aligned",
-                f"the log's times are on the {facts.timeline} timeline: phases are taken from the answers instead",
-                "let agentload start the server, so that it stamps every line",
-            )
-        )
+        doubts.append(attribution_doubts.not_aligned(facts))
     counts = {match: sum(row.match is match for row in rows) for match in Match}
-    return Attribution(tuple(rows), counts, tuple(groups), tuple(doubts))
+    return Attribution(tuple(rows), counts, tuple(groups), tuple(doubts), perhaps)

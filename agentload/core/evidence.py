@@ -210,6 +210,23 @@ def fit(sent: Completion, logged: LoggedRequest, error_ns: int | None) -> bool:
     return True in evidence and False not in evidence
 
 
+def unended(logged: LoggedRequest) -> bool:
+    """Whether the log has no whole answer of it: it was cancelled, it failed, or nothing tells of an end."""
+    return logged.finish in CUT_SHORT or (logged.finish is None and logged.t_end is None)
+
+
+def may_be(sent: Completion, logged: LoggedRequest, error_ns: int) -> bool:
+    """Whether `logged` can be our `sent`, which broke off: it began after that was sent, and no count is another one.
+
+    When it began is not held against the end: a request that waits in a server's queue may begin when its client has
+    gone, and of one that the run's end broke off no end is known (`Completion.ended`).
+    """
+    if not unended(logged):
+        return False
+    began = min(work_times(logged), default=None)
+    return began is not None and sent.t_sent - error_ns <= began and False not in _says(sent, logged)
+
+
 def fit_group(sent: Completion, members: Sequence[LoggedRequest], error_ns: int | None) -> bool:
     """Whether it can be one of requests that the log does not tell apart.
 

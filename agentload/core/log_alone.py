@@ -11,8 +11,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from agentload.core.attribution import Attribution, Group, log_name, log_row
+from agentload.core.attribution import Attribution, Group, log_row
 from agentload.core.evidence import WORK_TIMES, worked
+from agentload.core.names import counted, log_name
 from agentload.core.packed import mapped, values
 from agentload.core.records import LogFacts, LoggedRequest, Match, Request
 
@@ -39,7 +40,9 @@ def attribute(run: str, facts: LogFacts, segment_of: Callable[[int], str | None]
         if group is not None:
             members.setdefault(group, []).append(index)
     names = values(requests, "boot", "label")
-    logged = _sorted(np.arange(len(requests)), (_column(boots), _column(firsts)), lambda index: names[index][1])
+    logged = _sorted(
+        np.arange(len(requests)), (_column(boots), _column(firsts)), lambda index: counted(names[index][1])
+    )
     del boots, firsts  # of a million requests each column is 8 MB
     rank = _inverse(logged) if members else logged
     groups = sorted((sorted(each, key=rank.__getitem__) for each in members.values()), key=lambda each: rank[each[0]])
@@ -48,7 +51,7 @@ def attribute(run: str, facts: LogFacts, segment_of: Callable[[int], str | None]
     order = _sorted(
         np.concatenate((grouped, rest)),
         (np.frombuffer(unknown, np.uint8), _column(starts)),
-        lambda index: log_name(*names[index]),
+        lambda index: counted(log_name(*names[index])),
     )
     numbers = {requests[each[0]].group: f"g{number}" for number, each in enumerate(groups, start=1)}
 
@@ -83,7 +86,7 @@ def _inverse(order: _Ints) -> _Ints:
     return rank
 
 
-def _sorted(places: _Ints, keys: Sequence[_Column], text: Callable[[int], str]) -> _Ints:
+def _sorted(places: _Ints, keys: Sequence[_Column], text: Callable[[int], tuple[str, str]]) -> _Ints:
     """Sort places by their keys, the first one first, and where all are equal by their text; what is equal stays."""
     order: _Ints = places[np.lexsort([key[places] for key in reversed(keys)])]
     same = np.ones(max(len(order) - 1, 0), np.bool_)

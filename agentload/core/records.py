@@ -409,3 +409,7 @@ class Request:
     cached_source: Source | None = None  # usage: the log does not tell cached_tokens, the answer's timings do
     prefill_start_proof: Proof | None = None  # `prefill_proof` and `decode_proof` are those of the ends
     decode_start_proof: Proof | None = None
+    cached_proof: Proof | None = None
+    prompt_proof: Proof | None = None
+    prefill_logged_ms: float | None = None  # durations as they stand in the log: they need no clock
+    decode_logged_ms: float | None = None

@@ -4,11 +4,15 @@ A begin and an end marker of one run and one id make a segment. Times are the on
 clock, Unix ns), because a marker's place in a log is the order of writing only.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from agentload.core.markers import BEGIN
 from agentload.core.records import Doubt, Marker, Request, Segment
+
+_TOLD: Final = 20  # doubts of one code; of more the first one is told, and how many there are
 
 
 def _place(marker: Marker) -> str:
@@ -64,32 +68,54 @@ def _end(marker: Marker, found: _Open | None, later: Marker | None) -> Doubt | N
     return None
 
 
-def _overlaps(found: Iterable[_Open]) -> list[Doubt]:
-    doubts = []
+def _overlaps(found: Iterable[_Open]) -> Iterator[Doubt]:
     last: _Open | None = None  # of those begun so far, the one that ends last; no end is the latest
     for here in sorted(found, key=lambda each: each.begin.at_ns):
         until = None if last is None or last.end is None else last.end.at_ns
         if last is not None and (until is None or here.begin.at_ns < until):
             inside = until is None or (here.end is not None and here.end.at_ns <= until)
             how = "inside" if inside else "before the end of"
-            doubts.append(
-                Doubt(
-                    "segments-overlap",
-                    f"{here.name} begins at {_place(here.begin)}, {how} {last.name}, begun at {_place(last.begin)}",
-                    "requests in the common stretch count for the segment that began last; measure one after the other",
-                )
+            yield Doubt(
+                "segments-overlap",
+                f"{here.name} begins at {_place(here.begin)}, {how} {last.name}, begun at {_place(last.begin)}",
+                "requests in the common stretch count for the segment that began last; measure one after the other",
             )
             if inside:
                 continue
         last = here
-    return doubts
+
+
+class _Doubts:
+    """Collects doubts: some of a code as they are; of more than that the first one, and how many others there are."""
+
+    def __init__(self) -> None:
+        self._kept: list[Doubt] = []
+        self._times: Counter[str] = Counter()
+
+    def add(self, one: Doubt | None) -> None:
+        """Note one, if it is one."""
+        if one is None:
+            return
+        self._times[one.code] += 1
+        if self._times[one.code] <= _TOLD:
+            self._kept.append(one)
+
+    def all(self) -> tuple[Doubt, ...]:
+        """Return what is to be told, in the order in which it was met."""
+        summed: dict[str, Doubt] = {}
+        for one in self._kept:
+            if self._times[one.code] > _TOLD and one.code not in summed:
+                more = f" (and {self._times[one.code] - 1:,} more such segments)"
+                summed[one.code] = replace(one, message=one.message + more)
+        return tuple(dict.fromkeys(summed.get(one.code, one) for one in self._kept))
 
 
 def segments_of(markers: Iterable[Marker]) -> tuple[tuple[Segment, ...], tuple[Doubt, ...]]:
     """Pair markers into segments, in order of their begin, and say what is wrong with them.
 
     The same marker told twice, by the log and by the sidecar, counts once. A segment without an end has end_ns None.
-    Of several with one run and id the first stands; the others are left out and said.
+    Of several with one run and id the first stands; the others are left out and said. Of more than 20 doubts of one
+    code the first is told, with the number of the others.
     """
     told: dict[tuple[str, str, str, int], Marker] = {}
     for marker in markers:
@@ -99,19 +125,18 @@ def segments_of(markers: Iterable[Marker]) -> tuple[tuple[Segment, ...], tuple[D
     begins = {(one.run, one.segment): one for one in told.values() if one.action == BEGIN}
     found: dict[tuple[str, str], _Open] = {}
     backwards: set[tuple[str, str]] = set()
-    doubts: list[Doubt] = []
+    doubts = _Doubts()
     for marker in sorted(told.values(), key=lambda m: (m.at_ns, m.action != BEGIN)):
         here = found.get((marker.run, marker.segment))
         if marker.action != BEGIN:
             later = begins.get((marker.run, marker.segment))
             if here is None and later is not None:
                 backwards.add((marker.run, marker.segment))
-            doubt = _end(marker, here, later)
-            doubts += [] if doubt is None else [doubt]
+            doubts.add(_end(marker, here, later))
         elif here is None:
             found[marker.run, marker.segment] = _Open(marker)
         else:
-            doubts.append(
+            doubts.add(
                 Doubt(
                     "duplicate-segment",
                     f"{here.name} begins at {_place(here.begin)} and again at {_place(marker)}; the first is used",
@@ -120,14 +145,16 @@ def segments_of(markers: Iterable[Marker]) -> tuple[tuple[Segment, ...], tuple[D
             )
     for name, here in found.items():
         if here.end is None and name not in backwards:
-            doubts.append(
+            doubts.add(
                 Doubt(
                     "segment-without-end",
                     f"{here.name} begins at {_place(here.begin)} and does not end",
                     "the run was cut off: its wall clock and shares are unknown, and later requests count for it",
                 )
             )
-    return tuple(each.segment() for each in found.values()), tuple(doubts + _overlaps(found.values()))
+    for one in _overlaps(found.values()):
+        doubts.add(one)
+    return tuple(each.segment() for each in found.values()), doubts.all()
 
 
 def lies_outside(row: Request, segments: Sequence[Segment]) -> bool:

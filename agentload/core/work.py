@@ -35,15 +35,20 @@ class Phases:
     Numbers in arrays, 17 bytes a request, so that a log of a million requests can be accounted for.
     """
 
+    __slots__ = ("ends", "kinds", "left_out", "speed_tokens", "starts", "unknown_times", "unplaced_ns")
+
     def __init__(self) -> None:
         self.starts, self.ends = array("q"), array("q")
         self.kinds = bytearray()
         self.unknown_times = 0  # requests of which time was spent that nobody knows; one of 0 tokens needs none
         self.left_out = 0  # those in the sum of tokens or in the union of times, and in no speed
         self.speed_tokens = 0
+        self.unplaced_ns: int | None = None  # durations of those whose times are not known, of a log without times
 
-    def add(self, tokens: int | None, span: tuple[int, int] | None) -> None:
-        """Add a request's."""
+    def add(self, tokens: int | None, span: tuple[int, int] | None, logged_ms: float | None = None) -> None:
+        """Add a request's; `logged_ms` is its duration as the log states it."""
+        if span is None and logged_ms is not None:
+            self.unplaced_ns = (self.unplaced_ns or 0) + round(logged_ms * 1e6)
         both = tokens is not None and span is not None
         self.unknown_times += span is None and tokens != 0
         self.left_out += (tokens is None and span is not None) or (bool(tokens) and span is None)
@@ -62,8 +67,13 @@ class Phases:
 
     def spans(self, some: Flags, cells_from_ns: int | None = None) -> Intervals:
         """Return the times of some of them; in whole cells of 15 s from a time on, all that they touch."""
-        starts, ends = (np.frombuffer(column, np.int64)[some] for column in (self.starts, self.ends))
-        return Intervals(starts, ends) if cells_from_ns is None else _in_cells(starts, ends, cells_from_ns)
+        columns = (np.frombuffer(column, np.int64) for column in (self.starts, self.ends))
+        starts, ends = columns if some.all() else (column[some] for column in columns)
+        if cells_from_ns is None:
+            return Intervals(starts, ends)
+        first, after = cells(starts, ends, cells_from_ns)
+        np.copyto(after, first, where=starts >= ends)
+        return Intervals(first, after)
 
     def timed(self, cells_from_ns: int | None = None) -> Intervals:
         """Return the times of all of which they are known."""
@@ -82,15 +92,22 @@ class Phases:
         self.unknown_times += other.unknown_times
         self.left_out += other.left_out
         self.speed_tokens += other.speed_tokens
+        if other.unplaced_ns is not None:
+            self.unplaced_ns = (self.unplaced_ns or 0) + other.unplaced_ns
 
 
-def _in_cells(starts: Times, ends: Times, begin_ns: int) -> Intervals:
-    first, after = (starts - begin_ns) // SAMPLE_CELL_NS, -((begin_ns - ends) // SAMPLE_CELL_NS)
-    return Intervals(first, np.where(starts < ends, after, first))
+def cells(starts: Times, ends: Times, begin_ns: int) -> tuple[Times, Times]:
+    """Return the first cell of 15 s that each touches and the one after its last; of an empty one they mean nothing."""
+    first, after = starts - begin_ns, begin_ns - ends
+    first //= SAMPLE_CELL_NS  # in place: of a million requests a column is 8 MB
+    after //= SAMPLE_CELL_NS
+    return first, np.negative(after, out=after)
 
 
 class Work:
     """All that is kept of a set of requests."""
+
+    __slots__ = ("decode", "known", "matches", "prefill", "sums")
 
     def __init__(self) -> None:
         self.prefill, self.decode = Phases(), Phases()
@@ -110,8 +127,8 @@ class Work:
             if value is not None:
                 self.sums[name] += value
                 self.known[name] += 1
-        self.prefill.add(request.new_prefill_tokens, prefill_of(request))  # cached tokens are not computed
-        self.decode.add(request.decoded_tokens, decode_of(request))
+        self.prefill.add(request.new_prefill_tokens, prefill_of(request), request.prefill_logged_ms)  # no cached ones
+        self.decode.add(request.decoded_tokens, decode_of(request), request.decode_logged_ms)
 
     @classmethod
     def of(cls, requests: Iterable[Request]) -> "Work":
@@ -165,10 +182,14 @@ class Busy:
 
 def busy_of(phases: Phases) -> Busy:
     """Return it."""
+    if not len(phases):
+        return Busy(None, None, 0)
+    speed_ns = phases.spans(phases.has(BOTH)).measure_ns()  # first: of a million requests each set of spans is 16 MB
     spans = phases.timed()
     told = phases.unknown_times < len(phases)
     return Busy(
         union_ns=spans.measure_ns() if told else None,
-        sum_ns=spans.summed_ns() if told else None,
-        speed_ns=phases.spans(phases.has(BOTH)).measure_ns(),
+        # Where no time is known at all, durations can be added up still.
+        sum_ns=phases.unplaced_ns if not len(spans) and phases.unplaced_ns else spans.summed_ns() if told else None,
+        speed_ns=speed_ns,
     )

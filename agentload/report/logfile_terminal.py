@@ -5,18 +5,17 @@ with the line that proves it; then the same tables as a run has; then every doub
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from agentload.report import statistics_lines
-from agentload.report.page import NONE, Page, percent, seconds, shortened
+from agentload.report import listed_lines, statistics_lines
+from agentload.report.page import Page, percent, seconds, shortened
 from agentload.report.terminal import segment_body
 
 _MOST_SUSPECTS: Final = 5
 _MOST_STARTS: Final = 10
 _MOST_SETTINGS: Final = 60
 _MOST_GROUPS: Final = 10
-_ID_CHARS: Final = 28  # of a request, so that its line fits 80 columns
+_MOST_SEGMENTS: Final = 50  # 14 lines each
 _NOT_TOLD: Final = "not told"  # the account's word for requests whose end the log has, and not its reason
 
 
@@ -27,59 +26,27 @@ def render(found: dict[str, Any]) -> str:
     if found["simulated"]:
         page.say("SIMULATED: the log says that a simulated server wrote it; no machine is measured")
     _lines(page, log, lines)
+    if found["undated"] is not None:
+        page.say(f"  {_undated(found['undated'], log['bytes'])}")
     if found["requests"]["total"] or found["statistics"]:
         _starts(page, found["starts"])
     _settings(page, found["settings"], several=len(found["starts"]) > 1)
     _requests(page, found["requests"])
-    for segment in found["segments"] if lines["counts_requests"] else ():
+    if found["only"] is not None:
+        page.say(f"shown of {found['only']['of']} segments: {found['only']['segment']}")
+    segments = found["segments"] if lines["counts_requests"] else ()
+    for segment in segments[:_MOST_SEGMENTS]:
         _segment(page, segment, log["format"])
+    if len(segments) > _MOST_SEGMENTS:
+        page.say(f"  and {len(segments) - _MOST_SEGMENTS:,} more segments, in --json; one alone: --segment ID")
     if found["requests"]["total"] and not lines["counts_requests"]:
         page.say(f"  {log['format']} logs neither tokens nor times of a request, so there are no sums of them")
-    _intervals(page, found.get("intervals"))
+    listed_lines.say(page, found["listed"], found["clock"])
     statistics_lines.say(page, found["statistics"])
     _events(page, found)
     for doubt in found["doubts"]:
         page.say(f"doubt ({doubt['code']}): {doubt['message']}. {doubt['advice'].rstrip('.')}.")
     return page.text()
-
-
-def _intervals(page: Page, intervals: dict[str, Any] | None) -> None:
-    """Say when each request was prefilled, where the file has a date."""
-    listed = [] if intervals is None else intervals["listed"]
-    known = [one for one in listed if one["prefill_start"] is not None and one["prefill_end"] is not None]
-    if intervals is None or not known:
-        return
-    day = _utc(known[0]["prefill_start"]).strftime("%Y-%m-%d")
-    page.table(
-        f"Prefill of each request, UTC on {day} by the server's clock",
-        ("request", "prefill", "s", "decode s"),
-        [
-            (
-                _tail(one["request"]),
-                f"{_clock(one['prefill_start'])} - {_clock(one['prefill_end'])}",
-                f"{(one['prefill_end'] - one['prefill_start']) / 1e9:.3f}",
-                NONE if one["decode_end"] is None else f"{(one['decode_end'] - one['decode_start']) / 1e9:.3f}",
-            )
-            for one in known
-        ],
-    )
-    if intervals["left_out"]:
-        page.say(f"{intervals['left_out']:,} more requests are in the tables (--out)")
-
-
-def _tail(name: str) -> str:
-    """A request's id: its end tells it apart."""
-    return name if len(name) <= _ID_CHARS else f"...{name[3 - _ID_CHARS :]}"
-
-
-def _utc(at_ns: int) -> datetime:
-    return datetime.fromtimestamp(at_ns // 1_000_000_000, UTC)
-
-
-def _clock(at_ns: int) -> str:
-    """Time of day to the ms, rounded."""
-    at_ms = round(at_ns / 1_000_000)
-    return f"{_utc(at_ms * 1_000_000):%H:%M:%S}.{at_ms % 1000:03}"
 
 
 def nothing_found(found: dict[str, Any]) -> str:
@@ -89,11 +56,29 @@ def nothing_found(found: dict[str, Any]) -> str:
         return ""
     if log["bytes"] == 0:
         return f"no request found: {log['name']} is empty"
+    if (undated := found["undated"]) is not None and not lines["understood"]:
+        command = "" if undated["command"] is None else f"; with 1 January as their date: `{undated['command']}`"
+        return f"no request found in {log['name']}: {_undated(undated, log['bytes'])}{command}"
+    if found["behind"]:
+        return f"no request found in {log['name']}: {found['behind']}"
     if log["format"] in looks["scores"]:
         of = f"{lines['understood'] + lines['ignored']:,} of {lines['total']:,} lines are of {log['format']}"
         return f"no request found in {log['name']}: {of}, none of them of a request"
     known = ", ".join(looks["scores"])
+    if looks["lines"] < lines["total"] - 1:  # one may be torn
+        return (
+            f"no request found in {log['name']}: none of its first {looks['lines']:,} lines is of a known format "
+            f"({known}), and the {lines['total'] - looks['lines']:,} behind them were not looked at: if they are of "
+            "one, name it with --format"
+        )
     return f"no request found in {log['name']}: none of its {lines['total']:,} lines is of a known format ({known})"
+
+
+def _undated(undated: dict[str, Any], size: int) -> str:
+    """Say how many lines lost their date."""
+    within = "" if undated["of_bytes"] >= size else f" in its first {undated['of_bytes']:,} bytes"
+    what = "1 line" if undated["lines"] == 1 else f"{undated['lines']:,} lines"
+    return f"{what} of ds4 without the date of a stamp{within}, not used: posters cut it off"
 
 
 def _lines(page: Page, log: dict[str, Any], lines: dict[str, Any]) -> None:
@@ -177,13 +162,17 @@ def _requests(page: Page, requests: dict[str, Any]) -> None:
 
 
 def _segment(page: Page, segment: dict[str, Any], log_format: str) -> None:
-    wall_ns = segment["whole"]["wall_ns"]
+    whole = segment["whole"]
+    wall_ns = whole["wall_ns"]
     page.gap()
     if segment["markers"]:
         wall = "its end marker is missing" if wall_ns is None else f"{seconds(wall_ns)} s between its markers"
         page.say(f"segment {segment['segment']} of run {segment['run']}, condition {segment['condition']}: {wall}")
     else:
-        wall = "without times" if wall_ns is None else f"{seconds(wall_ns)} s from the first phase to the last"
+        phases = [span for span in (whole["prefill_union_ns"], whole["decode_union_ns"]) if span is not None]
+        wall = f"{seconds(wall_ns)} s from the first phase to the last" if phases else "no phase has both its times"
+        if wall_ns is None:
+            wall = "without times"
         page.say(f"segment {segment['segment']} (no markers: all that the log has): {wall}")
     segment_body(page, segment, log_format)
 
@@ -212,5 +201,11 @@ def _events(page: Page, found: dict[str, Any]) -> None:
     if found["requests"]["total"]:
         clock = found["clock"]
         error = "" if clock["error_ns"] is None else f", on the client's clock within {clock['error_ns'] / 1e6:.1f} ms"
+        if clock["log_timeline"] is None:
+            page.say("clock: none, no line tells when a request was at work")
+            return
+        since = (
+            " (since the server's start: no time of day is in this log)" if clock["log_timeline"] == "process" else ""
+        )
         step = f"the log's own times step by {clock['log_resolution_ns'] / 1e6:g} ms"
-        page.say(f"clock: {clock['log_timeline']}, {step}{error}")
+        page.say(f"clock: {clock['log_timeline']}{since}, {step}{error}")

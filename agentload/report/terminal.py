@@ -11,7 +11,7 @@ from agentload.report.page import NONE, Page, percent, seconds, shortened
 
 __all__ = ["Page", "percent", "render", "seconds", "segment_body", "shortened"]
 
-_COUNTED: Final = tuple(one.name for one in fields(Unknown))
+_COUNTED: Final = tuple(one.name for one in fields(Unknown) if one.name.endswith("_tokens"))  # tables below have times
 
 
 def render(found: dict[str, Any]) -> str:
@@ -130,8 +130,8 @@ def segment_body(page: Page, segment: dict[str, Any], log_format: str | None, *,
 
 
 def _adds_up(one: dict[str, Any]) -> bool:
-    parts = (one["prompt_tokens"], one["cached_tokens"], one["new_prefill_tokens"])
-    return None in parts or parts[0] == parts[1] + parts[2]
+    prompt, parts = one["prompt_tokens"], (one["cached_tokens"], one["new_prefill_tokens"])
+    return prompt is None or parts == (None, None) or (None not in parts and prompt == sum(parts))
 
 
 def _leaves_out(one: dict[str, Any], phase: str) -> bool:
@@ -302,6 +302,11 @@ def _work(page: Page, found: dict[str, Any]) -> None:
         )
 
 
+def _perhaps_ours(requests: dict[str, Any]) -> str:
+    count = requests.get("perhaps_ours")  # an account of before has none
+    return f", of which {count} perhaps ours" if count else ""
+
+
 def _proof(page: Page, found: dict[str, Any], *, by_log: bool) -> None:
     lines, requests, clock = found["lines"], found["requests"], found["clock"]
     page.gap()
@@ -314,7 +319,7 @@ def _proof(page: Page, found: dict[str, Any], *, by_log: bool) -> None:
     page.say(
         f"requests matched {requests['matched']}/{requests['total']} (exact {requests['exact']}, "
         f"unique {requests['unique']}, ambiguous {requests['ambiguous']}, client only {requests['client_only']}, "
-        f"server only {requests['server_only']})"
+        f"server only {requests['server_only']}{_perhaps_ours(requests)})"
     )
     if outside := requests["outside_segments"]:
         page.say(

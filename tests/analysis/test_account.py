@@ -497,6 +497,7 @@ def test_requests_of_the_log_outside_the_markers_are_counted_under_their_own_nam
         "client_only": 1,
         "server_only": 1,
         "outside_segments": 3,
+        "perhaps_ours": 0,
         "groups": [],
     }
 

@@ -195,6 +195,18 @@ def test_other_tasks_are_unlike_whoever_has_them(tmp_path: Path) -> None:
     assert [one.sentence for one in byhand.differences(alike)] == ["tasks: x, y in r0, r1; x, z in r2"]
 
 
+def test_a_run_that_was_killed_is_of_the_same_simulated_machine_and_is_made_again(tmp_path: Path) -> None:
+    # Its first manifest is all that it has: the profile stands in the scenario only.
+    runs = loose(tmp_path, {"r1": ran(2048, 5.0), "r2": ran(128, 10.0, status="started")})
+    changed(runs[0], simulated=True, server={"simulated": {"profile": "m3-ultra"}})
+    changed(runs[1], simulated=True, scenario={"server": {"profile": "m3-ultra"}})
+    found = byhand.read(runs)
+    assert byhand.differences(found) == []
+    answer = byhand.compared(found)["headline"]
+    assert answer["sentence"].startswith("INCOMPLETE: no valid pair: it has not ended: its writer was killed")
+    assert answer["fix"] == ["run it again, and take that run instead"]
+
+
 def test_harmless_differences_pass_with_anyway_and_are_said_with_the_result(tmp_path: Path) -> None:
     folder = four(tmp_path)
     changed(folder.runs / "04-A", scenario={"seed": 9})

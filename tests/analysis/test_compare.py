@@ -399,7 +399,21 @@ def test_a_sweep_judges_every_pair(tmp_path: Path) -> None:
     assert found["headline"]["sentence"].startswith(
         "1 of 3 pairs are distinguished on prefill speed; A (mixed_prefill_quantum=2048) is best, distinguished from B;"
     )
+    assert found["headline"]["best_two"] == "distinguished"  # A against B: C is the third
     assert exit_code(found) == 0
+
+
+def test_the_best_two_of_a_sweep_are_told_by_themselves(tmp_path: Path) -> None:
+    # A is far off; B and C lie over one another.
+    planned = design(2048, 512, 128, repeats=2)
+    taken = {"A": iter((220.0, 221.0)), "B": iter((500.0, 502.0)), "C": iter((501.0, 500.5))}
+    runs = speeds(planned, {step.run: next(taken[step.variant]) for step in planned.steps})
+    answer = compare(whole(planned, tmp_path / "e", runs))["headline"]
+    assert (answer["outcome"], answer["best_two"]) == ("distinguished", "not distinguished")
+
+
+def test_two_values_are_the_whole_answer(tmp_path: Path) -> None:
+    assert compare(whole(QUANTA, tmp_path / "e", published_runs()))["headline"]["best_two"] is None
 
 
 def test_of_the_fixed_workload_the_median_of_the_rounds_counts_at_each_concurrency(tmp_path: Path) -> None:

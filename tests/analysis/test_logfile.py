@@ -237,6 +237,15 @@ def test_another_programs_log_is_shown_by_its_first_lines(tmp_path: Path) -> Non
     )
 
 
+def test_what_was_not_looked_at_for_a_format_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    line = "Jul 29 10:00:00 host nginx: GET /" + "x" * 4_000 + "\n"  # 4,034 bytes: 16 MiB hold 4,158 of them
+    path.write_text(line * 5_000, encoding="utf-8")
+    said = logfile_terminal.nothing_found(logfile.read_file(path).found)
+    assert "none of its first 4,158 lines is of a known format" in said
+    assert "the 842 behind them were not looked at: if they are of one, name it with --format" in said
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -335,7 +344,7 @@ def test_nothing_is_written_beside_the_log(tmp_path: Path) -> None:
     path = tmp_path / "s.log"
     path.write_bytes(TRUTH.read_bytes())
     before = path.stat()
-    logfile.read_file(path).frames()
+    logfile.read_file(path)
     assert list(tmp_path.iterdir()) == [path]
     assert path.stat().st_mtime_ns == before.st_mtime_ns
 

@@ -1,5 +1,6 @@
 """Do the tables keep what is known, and null where a source did not say?"""
 
+import random
 import subprocess
 import sys
 from dataclasses import fields
@@ -34,9 +35,9 @@ def test_a_request_is_a_row_with_its_proofs_as_line_and_offset() -> None:
 def test_columns_are_those_of_the_record_in_its_order_and_are_there_without_rows() -> None:
     names = list(tables.request_schema())
     assert names[:3] == ["run", "segment", "agent"]
-    assert len(names) == len(fields(Request)) + 4  # four proofs, two columns each
+    assert len(names) == len(fields(Request)) + 6  # six proofs, two columns each
     assert tables.requests_table([]).columns == names
-    assert tables.phases_table("r", []).columns == list(tables.PHASES)
+    assert tables.phases_table("r", tables.requests_table([])).columns == list(tables.PHASES)
     assert tables.samples_table([]).columns == list(tables.SAMPLES)
     assert tables.segments_table([]).columns == list(tables.SEGMENTS)
 
@@ -54,7 +55,7 @@ def test_phases_are_in_order_of_their_start_and_those_without_times_are_left_out
     )
     half = request(request="a1-r0", prefill_start=5, prefill_end=None, decode_start=15, decode_end=16)
     tools = (ToolUse("a0", 0, "bash", 60, 70, ok=True), ToolUse("a1", 0, "read", 17, None, ok=None))
-    table = tables.phases_table("r", [whole, half], tools)
+    table = tables.phases_table("r", tables.requests_table([whole, half]), tools)
     rows = table.select("request", "phase", "start", "end", "tokens", "end_offset").rows()
     assert rows == [
         ("a0-r0", "prefill", 10, 20, 7, None),
@@ -69,13 +70,70 @@ def test_a_phase_is_in_its_requests_segment_a_tool_call_in_that_of_its_start_and
     inside = request(segment="s1", prefill_start=10, prefill_end=20)
     outside = request(request="log boot 0 x", prefill_start=1, prefill_end=2)
     tools = (ToolUse("a0", 0, "bash", 29, 40, ok=True), ToolUse("a0", 1, "bash", 30, 40, ok=True))
-    table = tables.phases_table("r", [inside, outside], tools, [Segment("s1", "r", "c", 10, 30)])
+    table = tables.phases_table("r", tables.requests_table([inside, outside]), tools, [Segment("s1", "r", "c", 10, 30)])
     assert table.select("phase", "start", "segment").rows() == [
         ("prefill", 1, None),
         ("prefill", 10, "s1"),
         ("tool", 29, "s1"),
         ("tool", 30, None),
     ]
+
+
+def scattered(count: int) -> list[Request]:
+    """Requests that do not stand in order of time, some without times, some of several that start at the same ns."""
+    mixed = random.Random(20260915)
+    found = []
+    for number in range(count):
+        start = mixed.randrange(0, 40) if number % 3 else None
+        sources = (Source.LOG, Source.CLIENT, None)
+        found.append(
+            request(
+                request=f"r{number}",
+                prefill_start=start,
+                prefill_end=None if start is None else start + 3,
+                decode_start=mixed.randrange(0, 40),
+                decode_end=60 if number % 5 else None,
+                new_prefill_tokens=number,
+                prefill_source=sources[number % 3],
+                decode_source=sources[number % 2],
+                prefill_start_proof=Proof(number, 10 * number),
+                decode_proof=Proof(number + 1, 10 * number + 5),
+            )
+        )
+    return found
+
+
+def test_phases_made_in_parts_are_those_made_whole_in_any_order_of_the_requests(tmp_path: Path) -> None:
+    requests = scattered(200)
+    tables.write(tmp_path, "requests", tables.requests_table(requests))
+    parts = list(tables.phase_parts(tmp_path / "requests.parquet", rows=25))
+    whole = tables.phases_table("r", tables.requests_table(requests))
+    assert len(parts) > 5
+    assert pl.concat(parts).equals(whole)
+    told = [
+        (start, one.request, phase)
+        for one in requests
+        for phase, start, end in (
+            ("prefill", one.prefill_start, one.prefill_end),
+            ("decode", one.decode_start, one.decode_end),
+        )
+        if start is not None and end is not None
+    ]
+    assert whole.select("start", "request", "phase").rows() == sorted(told)
+
+
+def test_phases_of_requests_without_times_are_one_part_without_rows(tmp_path: Path) -> None:
+    tables.write(tmp_path, "requests", tables.requests_table([request()]))
+    (part,) = tables.phase_parts(tmp_path / "requests.parquet")
+    assert (part.height, part.columns) == (0, list(tables.PHASES))
+
+
+def test_requests_made_in_parts_are_those_made_whole() -> None:
+    requests = scattered(9_001)
+    parts = list(tables.request_parts(iter(requests)))
+    assert len(parts) > 2
+    assert pl.concat(parts).equals(tables.requests_table(requests))
+    assert [row["new_prefill_tokens"] for part in parts for row in part.iter_rows(named=True)] == list(range(9_001))
 
 
 def test_a_number_that_no_table_can_hold_is_named() -> None:
@@ -118,9 +176,10 @@ for bytes_left in (0, 4, 100, 1000):
     except ArtifactError as error:
         print(error)
     try:
-        EXPORT.write(Path("exported"), rows, TABLES["samples"])
+        EXPORT.write(Path("exported"), [rows], TABLES["samples"])
     except OSError as error:
         print(error.strerror)
+    Path("exported").unlink()
 """
 
 
@@ -132,7 +191,7 @@ def test_a_table_that_finds_no_room_is_one_error_wherever_in_the_file_the_disk_i
     assert done.stderr == ""
     told = done.stdout.splitlines()
     assert told == ["samples.parquet: cannot be written: File too large", "File too large"] * 4
-    assert [one.name for one in tmp_path.iterdir()] == ["exported"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_is_an_artifact_error(tmp_path: Path) -> None:

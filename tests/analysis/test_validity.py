@@ -1,5 +1,6 @@
 """Does every reason why a run does not count bar it, with the line that proves it, and nothing else?"""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,13 @@ import pytest
 from agentload.analysis import account as accounts
 from agentload.analysis import validity
 from agentload.analysis.validity import Seen
+from agentload.artifacts.alive import Hold
 from agentload.artifacts.design import Design
 from agentload.artifacts.rundir import RunDir
-from agentload.core.records import Doubt
+from agentload.core.records import Completion, Doubt
 from tests.analysis.experiments import Asked, Ran, S, beside, design, ds4_log, open_folder, work, write
 from tests.analysis.test_account import AGENT
-from tests.analysis.test_evidence import MANIFEST
+from tests.analysis.test_evidence import MANIFEST, done
 
 PLANNED = design(2048, 128)
 SCHEDULER = (
@@ -167,7 +169,37 @@ def test_a_crashed_server_is_told_with_its_last_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("status", "code"), [("cancelled", "run-cancelled"), ("started", "run-not-ended")])
 def test_a_run_that_was_broken_off_does_not_count(status: Any, code: str, tmp_path: Path) -> None:
     found = only(reasons(tmp_path, replace(GOOD, status=status, why=None)), code)
-    assert found.message.startswith("it ended as cancelled" if status == "cancelled" else "it has not ended")
+    assert found.message.startswith(
+        "it ended as cancelled" if status == "cancelled" else "it has not ended: its writer"
+    )
+    assert found.advice == "`agentload ab DIR` runs it again"
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        ("cancelled", "run it again, and take that run instead"),
+        ("started", "run it again, and take that run instead"),
+        ("error", "mend what it says, then run it again, and take that run instead"),
+        ("invalid", "see its manifest, mend that, run it again"),
+    ],
+)
+def test_a_run_of_no_experiment_is_not_resumed_but_made_again(status: Any, advice: str, tmp_path: Path) -> None:
+    step = PLANNED.steps[0]
+    folder = open_folder(tmp_path / "exp", PLANNED)
+    run = write(folder, step.run, replace(GOOD, status=status, why=None), 0)
+    folder.design_path.unlink()
+    (found,) = validity.reasons(accounts.account(run.path), run, PLANNED, step)
+    assert found.advice == advice
+
+
+def test_a_run_that_is_at_work_is_waited_for(tmp_path: Path) -> None:
+    step = PLANNED.steps[0]
+    run = write(open_folder(tmp_path / "exp", PLANNED), step.run, replace(GOOD, status="started"), 0)
+    hold = Hold(run.path)
+    found = only(validity.reasons(accounts.account(run.path), run, PLANNED, step), "run-not-ended")
+    hold.release()
+    assert (found.message, found.advice) == ("it has not ended: it is at work", "wait for its end")
 
 
 def test_a_log_of_no_known_format_proves_nothing(tmp_path: Path) -> None:
@@ -214,6 +246,31 @@ def test_requests_of_others_between_the_markers_taint_it(tmp_path: Path) -> None
     run = write(open_folder(tmp_path / "exp", PLANNED), step.run, replace(GOOD, log=log, times=(-5, -5, -5, 1, 26)), 0)
     found = only(validity.reasons(accounts.account(run.path), run, PLANNED, step), "foreign-traffic")
     assert found.message == "1 request between the markers that none of our agents sent"
+
+
+def test_requests_of_ours_that_were_cut_off_at_work_are_no_strangers(tmp_path: Path) -> None:
+    """Two agents reach the end of their time with a request at work each; the log has both, and no end of them."""
+    step = PLANNED.steps[0]
+    start = "0914 12:00:00 ds4-server: chat ctx=0..{0}:{0} TOOLS prompt start\n"
+    for strangers in (0, 1):
+        log = ds4_log(2048) + "".join(start.format(4750 + one) for one in range(2 + strangers))
+        times = (-5, -5, -5, 20, 21, 22)[: 5 + strangers]
+        folder = open_folder(tmp_path / f"exp{strangers}", PLANNED)
+        run = write(folder, step.run, replace(GOOD, log=log, times=times), 0)
+        with run.events_path.open("a") as file:
+            for agent in ("a2", "a3"):
+                # Sent 19 s after the begin marker, cut off 30 s after it.
+                sent = 1_019 * S
+                one = Completion(f"{agent}-r0", agent, 0, sent, None, None, sent + 11 * S, None, error="cut off")
+                kind, at, fields = done(one)
+                file.write(json.dumps({"event": kind, "t": at, **fields}) + "\n")
+        account = accounts.account(run.path)
+        assert account["segments"][0]["whole"]["matches"]["server_only"] == 2 + strangers
+        assert (account["requests"]["perhaps_ours"], account["segments"][0]["perhaps_ours"]) == (2, 2)
+        found = validity.reasons(account, run, PLANNED, step)
+        assert [one.message for one in found] == [
+            "1 request between the markers that none of our agents sent"
+        ] * strangers
 
 
 @pytest.mark.parametrize(("decode_s", "exercised"), [(1.9, False), (2.1, True)])

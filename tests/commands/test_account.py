@@ -32,9 +32,13 @@ def test_json_has_the_keys_that_programs_count_on_and_nothing_else_is_on_stdout(
 def test_out_writes_the_account_and_its_tables_and_never_twice(tmp_path: Path) -> None:
     done = program("account", str(TRUTH), "--out", "tables", cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "tables"
-    names = sorted(path.name for path in (tmp_path / "tables").iterdir())
-    assert names == ["account.json", "phases.parquet", "requests.parquet", "samples.parquet", "segments.parquet"]
-    assert pl.read_parquet(tmp_path / "tables" / "requests.parquet").height == 30
+    names = {path.name for path in (tmp_path / "tables").iterdir()}
+    stems = ("account", "phases", "requests", "segments")  # nobody looked at the server: there are no samples
+    assert names == {"account.json", *(f"{one}.parquet" for one in stems[1:]), *(f"{one}.schema.json" for one in stems)}
+    requests = pl.read_parquet(tmp_path / "tables" / "requests.parquet")
+    # By grep: line 24 says of the request that starts at line 5 that its prompt was done after 52.076 s.
+    assert requests.filter(prefill_proof_line=24)["prefill_time_ms"].to_list() == [52_076.0]
+    assert requests.height == 30
     again = program("account", str(TRUTH), "--out", "tables", cwd=tmp_path)
     assert (again.returncode, again.stdout) == (2, "")
     assert again.stderr == (
@@ -84,9 +88,14 @@ def test_a_log_without_a_request_is_a_negative_finding(
         (("s.log", "--format", "llamacpp"), "--format llamacpp: none of the first "),
         (("t.log",), "there is no t.log; near it: s.log"),
         ((".",), "expected a run directory (with manifest.json), . is none; for a log in it name the file: s.log"),
+        (
+            ("new.log", "old.log"),
+            "got 2: new.log, old.log; parts of one log, the oldest first: `cat OLDER NEWER | agentload account -`",
+        ),
+        (("s.log", "--segment", "s1"), "--segment: expected one that s.log has: log; got 's1'"),
         (("packed",), "packed: expected a log as text, it is packed (gzip): `zcat packed | agentload account -`"),
     ],
-    ids=["unknown format", "wrong format", "missing", "directory", "packed"],
+    ids=["unknown format", "wrong format", "missing", "directory", "two", "no such segment", "packed"],
 )
 def test_what_is_wrong_is_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     (tmp_path / "s.log").write_bytes(TRUTH.read_bytes())
@@ -101,4 +110,34 @@ def test_options_for_a_log_are_refused_for_a_run(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{}", encoding="utf-8")
     done = program("account", ".", "--format", "ds4", cwd=tmp_path)
     assert done.returncode == 2
-    assert "--format and --out are for a log; . is a run" in done.stderr
+    assert "--format, --segment and --out are for a log; . is a run" in done.stderr
+
+
+def test_the_help_names_the_formats_the_exit_codes_and_a_command_for_each_kind_of_log(tmp_path: Path) -> None:
+    text = " ".join(program("account", "--help", cwd=tmp_path).stdout.replace("│", " ").split())
+    assert "ds4, llamacpp, otlp, sglang, sglang-export, vllm" in text
+    for command in ("cat server.log.1 server.log |", "zcat server.log.gz |", "ssh HOST tail -n +1 -f server.log |"):
+        assert f"{command} agentload account -" in text
+    assert "130 after Ctrl-C" in text
+    exported = " ".join(program("export", "--help", cwd=tmp_path).stdout.replace("│", " ").split())
+    assert "`agentload account LOG --out DIR` writes the same as --to parquet" in exported
+
+
+@pytest.mark.parametrize("command", ["report", "diagnose"])
+def test_commands_for_runs_name_the_one_for_logs(command: str, tmp_path: Path) -> None:
+    (tmp_path / "s.log").write_bytes(TRUTH.read_bytes())
+    done = program(command, "s.log", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "agentload: expected a run directory, s.log is a file: a server's log is read by `agentload account s.log`\n"
+    )
+
+
+def test_account_with_out_writes_the_files_that_export_to_parquet_writes(tmp_path: Path) -> None:
+    program("account", str(TRUTH), "--out", "a", cwd=tmp_path)
+    program("export", str(TRUTH), "--to", "parquet", "--out", "b", cwd=tmp_path)
+    names = sorted(path.name for path in (tmp_path / "b").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert len(names) == 8
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name

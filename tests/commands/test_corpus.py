@@ -4,7 +4,7 @@ import json
 import random
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from agentload.agents import corpora, workspace
 from agentload.commands.corpus import app
 from agentload.errors import InputError, UsageError
 from agentload.registry import cached_path
+from tests.agents.git_servers import Dripping, serving
 from tests.agents.repositories import IDENTITY, git
 from tests.confined import FULL, NO_OVERRIDE, without
 from tests.program import PROGRAM, Done, program, started
@@ -256,6 +257,24 @@ def test_a_mirror_stands_for_the_pinned_address_and_must_give_the_same(own: Path
 def test_what_cannot_be_is_one_line(tmp_path: Path, arguments: list[str], line: str) -> None:
     said = told(call(tmp_path / "cache", *arguments))
     assert line in said
+
+
+def in_three_seconds(*arguments: str, env: Mapping[str, str]) -> Done:
+    return program(*arguments, env={**env, "AGENTLOAD_GIT_TIMEOUT_S": "3"})
+
+
+def test_a_server_that_never_ends_is_one_line_and_no_pin(tmp_path: Path) -> None:
+    with serving(Dripping()) as slow:
+        url = f"git://{slow.address}/up"
+        try:
+            line = told(call(tmp_path / "cache", "add", url, how=in_three_seconds))
+        finally:
+            slow.over.set()
+    assert line == (
+        f"cannot fetch its refs from {url} with git: it had not ended after 3 s: "
+        "AGENTLOAD_GIT_TIMEOUT_S gives it more or less time"
+    )
+    assert list((tmp_path / "pins").iterdir()) == []
 
 
 def test_a_mistake_in_a_pin_is_told_with_its_line(own: Path, tmp_path: Path) -> None:

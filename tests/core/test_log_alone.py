@@ -68,3 +68,16 @@ def test_rows_of_a_packed_log_are_made_when_they_are_asked_for_and_stand_in_thei
     ]
     assert rows[1].decode_proof == Proof(4, 90)
     assert [row.boot for row in rows[:1]] == [1]
+
+
+def test_equal_requests_stand_in_the_order_of_their_lines_as_people_count() -> None:
+    one = LoggedRequest(0, "", None, 59, 0, 59, 9, 1, 1, 2, 2, 3, 3, None, None, "stop", group="equal-requests 1")
+    labels = [f"ctx 0..59:59 line {line}" for line in (10, 7, 100, 9)]
+    requests = tuple(replace(one, label=label) for label in labels)
+    expected = [f"log boot 0 ctx 0..59:59 line {line}" for line in (7, 9, 10, 100)]
+    for packed in (False, True):
+        alone = log_alone.attribute("run", facts_of(requests, packed=packed))
+        assert [row.request for row in alone.requests] == expected
+        assert list(alone.groups[0].requests) == expected
+    joined = attribute("run", (), facts_of(requests, packed=False), ())
+    assert [row.request for row in joined.requests] == list(joined.groups[0].requests) == expected

@@ -118,6 +118,27 @@ def test_conditions_that_differ_are_said() -> None:
     assert [doubt.code for doubt in doubts] == ["segment-condition-differs"]
 
 
+def test_of_thousands_of_equal_doubts_the_first_is_told_with_the_number_of_the_others() -> None:
+    unbegun = [end(f"e{n}", n, 10 + n) for n in range(3000)]
+    overlapping = [begin(f"o{n}", 5000 + n, 4000 + n) for n in range(1002)]  # none of them ends
+    _, doubts = segments_of([*unbegun, *overlapping])
+    assert [doubt.code for doubt in doubts] == ["segment-end-without-begin", "segment-without-end", "segments-overlap"]
+    ended, open_, inside = (doubt.message for doubt in doubts)
+    assert ended == "segment e0 of run r1 ends at line 10 and begins nowhere before (and 2,999 more such segments)"
+    assert open_ == "segment o0 of run r1 begins at line 4000 and does not end (and 1,001 more such segments)"
+    assert inside.startswith(
+        "segment o1 of run r1 begins at line 4001, inside segment o0 of run r1, begun at line 4000"
+    )
+    assert inside.endswith(" (and 1,000 more such segments)")
+
+
+def test_twenty_equal_doubts_are_told_one_by_one() -> None:
+    _, doubts = segments_of([end(f"e{n}", n, 10 + n) for n in range(20)])
+    assert [doubt.message.split(" and ")[0] for doubt in doubts] == [
+        f"segment e{n} of run r1 ends at line {10 + n}" for n in range(20)
+    ]
+
+
 SEGMENTS = (Segment("s1", "r1", "a", 10, 20), Segment("s2", "r1", "b", 30, None))
 
 

@@ -49,7 +49,8 @@ def test_runs_stand_as_in_table_4(published: dict[str, Any]) -> None:
     text = render(published)
     assert cells(text, "01-A") == ["01-A", "A 2048", "yes", "0", "2", "139,599", "169,299", "1,486"]
     second = text.partition("Runs: speed")[2]
-    assert cells(second, "01-A") == ["01-A", "485.0", "287.8", "29.2", "32.6 %", "99.9 %", "100.0 %", "-"]
+    assert cells(second, "01-A") == ["01-A", "485.0", "287.8", "29.2", "32.6 %", "99.9 %"]
+    assert cells(second.partition("overlap")[2], "01-A") == ["01-A", "100.0 %", "-"]  # 80 columns do not hold them all
     assert cells(second, "03-B")[:3] == ["03-B", "2,025", "124.6"]
 
 

@@ -15,6 +15,7 @@ import pytest
 from agentload.analysis import account as accounts
 from agentload.analysis import logfile, tables
 from agentload.artifacts.table_schemas import TABLES
+from agentload.commands.logtables import write_tables
 from agentload.core.records import Match, Proof, Request, Source
 from agentload.errors import ArtifactError, UsageError
 from agentload.report import export as exports
@@ -32,8 +33,7 @@ S = 1_000_000_000
 
 
 def export(folder: Path, path: Path, to: str) -> tuple[Path, ...]:
-    made = logfile.read_file(path)
-    return exports.write(folder, exports.by_name(to), made.frames(), accounts.text(made.found))
+    return write_tables(logfile.read_file(path), folder, to).files
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -130,7 +130,7 @@ def test_times_that_are_not_the_logs_have_no_proof_in_it() -> None:
     one = request(
         prefill_start=1, prefill_end=2, prefill_source=Source.CLIENT, prefill_proof=Proof(3, 40), match=Match.EXACT
     )
-    (row,) = tables.phases_table("r", [one]).rows(named=True)
+    (row,) = tables.phases_table("r", tables.requests_table([one])).rows(named=True)
     assert (row["source"], row["end_line"], row["start_offset"]) == ("client", None, None)
 
 
@@ -140,7 +140,7 @@ def test_times_that_are_not_the_logs_have_no_proof_in_it() -> None:
 @pytest.mark.parametrize("path", [DS4, LLAMA, LOGS / "ds4" / "equal.log"], ids=["ds4", "llamacpp", "ambiguous"])
 def test_each_row_follows_the_schema_beside_it(path: Path, tmp_path: Path) -> None:
     export(tmp_path, path, "jsonl")
-    for name in TABLES:
+    for name in logfile.TABLES:
         schema = json.loads((tmp_path / f"{name}.schema.json").read_bytes())
         assert schema["$id"] == f"agentload.{name}/{VERSIONS[name]}"
         jsonschema.Draft202012Validator.check_schema(schema)
@@ -157,8 +157,7 @@ def test_a_runs_tables_follow_the_schemas_too(tmp_path: Path) -> None:
     events(run, ("sample", 50, sample), answered(), ("tool_started", 1200 * MS, tool))
     mark(run, ("begin", 0), ("end", 2000 * MS))
     found = accounts.account(run.path)
-    frames = {name: pl.read_parquet(run.derived / f"{name}.parquet") for name in TABLES}
-    exports.write(tmp_path / "out", exports.by_name("jsonl"), frames, accounts.text(found))
+    exported = exports.write(tmp_path / "out", exports.by_name("jsonl"), run.derived, accounts.text(found))
     counts = {}
     for name, table in TABLES.items():
         written = rows(tmp_path / "out" / f"{name}.jsonl")
@@ -166,7 +165,7 @@ def test_a_runs_tables_follow_the_schemas_too(tmp_path: Path) -> None:
         for row in written:
             jsonschema.validate(row, table.json_schema(), jsonschema.Draft202012Validator)
     # A request, its prefill and decode and a tool call that was broken off, the whole and one agent and four buckets.
-    assert counts == {"requests": 1, "phases": 3, "segments": 6, "samples": 1}
+    assert counts == exported.rows == {"requests": 1, "phases": 3, "segments": 6, "samples": 1}
     assert (tmp_path / "out" / "account.json").read_text(encoding="utf-8") == accounts.text(found)
 
 
@@ -265,7 +264,7 @@ def test_what_only_the_log_knows_has_no_time_from_sending() -> None:
 def test_both_formats_hold_the_same_rows(tmp_path: Path) -> None:
     export(tmp_path / "a", DS4, "jsonl")
     export(tmp_path / "b", DS4, "parquet")
-    for name in TABLES:
+    for name in logfile.TABLES:
         assert pl.read_parquet(tmp_path / "b" / f"{name}.parquet").rows(named=True) == rows(
             tmp_path / "a" / f"{name}.jsonl"
         )
@@ -297,10 +296,10 @@ def test_a_folder_that_cannot_be_made_is_an_artifact_error(tmp_path: Path) -> No
 
 
 def test_a_table_of_an_older_account_is_refused_with_its_missing_column(tmp_path: Path) -> None:
-    frames = logfile.read_file(DS4).frames()
-    frames["phases"] = frames["phases"].drop("start_line")
+    logfile.read_file(DS4).write(tmp_path)
+    tables.write(tmp_path, "phases", pl.read_parquet(tmp_path / "phases.parquet").drop("start_line"))
     with pytest.raises(ArtifactError, match=r"phases: expected the columns of agentload\.phases/1, start_line is not"):
-        exports.write(tmp_path / "out", exports.by_name("jsonl"), frames, "{}")
+        exports.write(tmp_path / "out", exports.by_name("jsonl"), tmp_path, "{}")
     assert not (tmp_path / "out").exists()
 
 

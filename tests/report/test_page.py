@@ -174,6 +174,40 @@ def test_a_sweep_has_its_values_on_a_log_axis(tmp_path: Path) -> None:
     assert [row["mixed_prefill_quantum"] for row in rows] == ["128", "512", "2048"]
 
 
+@pytest.mark.parametrize(
+    ("values", "badges", "tone"),
+    [
+        # Ranges of the best two lie apart (500 to 501, 330 to 331); those of A and C do by the worst of C only.
+        (
+            {"A": (500.0, 501.0), "B": (330.0, 331.0), "C": (220.0, 330.5)},
+            ["best two distinguished", "1 of 3 pairs distinguished"],
+            "good",
+        ),
+        # B and C are far from A, and lie over one another.
+        (
+            {"A": (220.0, 221.0), "B": (500.0, 502.0), "C": (501.0, 500.5)},
+            ["best two not distinguished", "2 of 3 pairs distinguished"],
+            "dim",
+        ),
+        # None is: the outcome of the whole says it.
+        ({"A": (500.0, 502.0), "B": (501.0, 500.5), "C": (500.2, 501.8)}, ["not distinguished"], "dim"),
+    ],
+)
+def test_the_badge_of_a_sweep_says_what_holds_of_the_two_best(
+    values: dict[str, tuple[float, float]], badges: list[str], tone: str, tmp_path: Path
+) -> None:
+    planned = design(2048, 512, 128, repeats=2)
+    taken = {name: iter(told) for name, told in values.items()}
+    runs = speeds(planned, {step.run: next(taken[step.variant]) for step in planned.steps})
+    found, page, _ = page_of(whole(planned, tmp_path / "sweep", runs))
+    (answer,) = page.where(lambda one: one.attributes.get("id") == "answer")
+    shown = answer.where(lambda one: "badge" in one.attributes.get("class", "").split())
+    assert [one.text for one in shown] == badges
+    assert answer.attributes["class"] == f"answer {tone}"
+    assert page.all("title")[0].text == f"quanta: {badges[0]}"
+    assert answer.attributes["data-outcome"] == found["headline"]["outcome"]  # that of the whole stays
+
+
 def test_two_values_are_no_sweep(published: tuple[dict[str, Any], Element, str]) -> None:
     assert not published[1].where(lambda one: one.attributes.get("id") == "swept")
 

@@ -46,6 +46,13 @@ def prose(text: str) -> str:
     return " ".join(text.split())
 
 
+def test_of_those_that_only_the_log_has_it_is_said_how_many_are_perhaps_ours(found: dict[str, Any]) -> None:
+    found["requests"] |= {"server_only": 3, "perhaps_ours": 2}
+    assert "client only 1, server only 3, of which 2 perhaps ours)" in prose(terminal.render(found))
+    del found["requests"]["perhaps_ours"]  # an account of before
+    assert "client only 1, server only 3)" in prose(terminal.render(found))
+
+
 def test_one_agent_alone_has_no_overlap_to_show(found: dict[str, Any]) -> None:
     """Cells of 15 s showed 100 % beside an exact 0 %."""
     found["segments"][0]["whole"] |= {"overlap": 0.0, "sampled_overlap": 1.0}
@@ -265,3 +272,25 @@ def test_tokens_by_log_and_by_usage_stand_beside_each_other_with_the_remainder(f
     text = " ".join(terminal.render(found).split())
     assert "log (llamacpp): 20 lines = 9 understood + 8 ignored on purpose + 2 markers + 1 unknown" in text
     assert "prompt 12,000 / 11,990 (remainder 10)" in text
+
+
+def test_without_counts_counts_no_request_of_which_only_times_are_unknown(found: dict[str, Any]) -> None:
+    whole = found["segments"][0]["whole"]
+    unknown = {**whole["unknown"], "prefill_times": 3, "decode_times": 4, "decoded_tokens": 2}
+    found["segments"][0]["whole"] = {**whole, "unknown": unknown}
+    work = next(line.split() for line in terminal.render(found).splitlines() if line.startswith("all "))
+    assert work[-1] == "2"
+
+
+def test_a_prompt_of_which_one_part_is_not_known_is_marked(found: dict[str, Any]) -> None:
+    whole = found["segments"][0]["whole"]
+    for parts, shown in (
+        ({"cached_tokens": 0, "new_prefill_tokens": None}, "1,000*"),
+        ({"cached_tokens": None, "new_prefill_tokens": 100}, "1,000*"),
+        ({"cached_tokens": None, "new_prefill_tokens": None}, "1,000"),
+    ):
+        found["segments"][0]["whole"] = {**whole, **parts}
+        text = terminal.render(found)
+        work = next(line.split() for line in text.splitlines() if line.startswith("all "))
+        assert work[2] == shown
+        assert ("* not cached + new prefill" in text) == shown.endswith("*")

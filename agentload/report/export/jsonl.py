@@ -1,5 +1,6 @@
 """How is a table written as JSON Lines? One object a row, every column in it, null where a source did not say."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,11 +17,13 @@ class JsonLines:
 
     suffix: str = ".jsonl"
 
-    def write(self, path: Path, rows: pl.DataFrame, table: Table) -> None:
+    def write(self, path: Path, parts: Iterable[pl.DataFrame], table: Table) -> None:
         """Write one JSON object a row."""
+        names = [column.name for column in table.columns]
         with path.open("xb") as file:
-            for row in rows.select(column.name for column in table.columns).iter_rows(named=True):
-                file.write((dumps(row) + "\n").encode())
+            for rows in parts:
+                for row in rows.select(names).iter_rows(named=True):
+                    file.write((dumps(row) + "\n").encode())
 
 
 EXPORT: Final = JsonLines()

@@ -1,12 +1,13 @@
 """How is a table written as Parquet? Its schema's id stands in the file's metadata, under `schema`."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
+from agentload.artifacts import rowgroups
 from agentload.artifacts.table_schemas import Table
 
 
@@ -16,11 +17,10 @@ class Parquet:
 
     suffix: str = ".parquet"
 
-    def write(self, path: Path, rows: pl.DataFrame, table: Table) -> None:
+    def write(self, path: Path, parts: Iterable[pl.DataFrame], table: Table) -> None:
         """Write the rows; the same bytes for the same rows."""
-        made = BytesIO()  # polars tells of a full disk in many ways, of which some are no OSError
-        rows.write_parquet(made, compression="zstd", statistics=True, metadata={"schema": table.id})
-        path.write_bytes(made.getbuffer())
+        with path.open("xb") as file:
+            rowgroups.write(file, parts, table.id)
 
 
 EXPORT: Final = Parquet()

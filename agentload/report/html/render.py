@@ -8,7 +8,6 @@ from typing import Any, Final
 import jinja2
 from markupsafe import Markup
 
-from agentload.analysis.headline import INVALID
 from agentload.report import comparison_terminal, terminal
 from agentload.report.html import said, said_diagnosis, said_experiment, said_run, speed, times, views, work
 from agentload.report.html.figure import About, Figure
@@ -16,7 +15,6 @@ from agentload.report.html.svg import Drawing, plain
 from agentload.report.html.views import View
 
 _HERE: Final = Path(__file__).parent
-_TONES: Final = {"distinguished": "good", "success": "good", INVALID: "bad", "error": "bad", "not distinguished": "dim"}
 _FOOTER: Final = "Made by agentload {} from derived/ alone; `agentload report` makes it again. The page loads nothing."
 
 
@@ -94,7 +92,6 @@ def _page(
             css=Markup((_HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704 - our own file
             version=number,
             label=about.label,
-            tone=_TONES.get(told.outcome, "warn"),
             figures=[one for one in figures if one is not None],
             folded=[one for one in folded if one is not None],
             why=why,

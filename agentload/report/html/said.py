@@ -26,7 +26,8 @@ class Said:
     title: str
     what: str  # a run, or an experiment, with its name
     outcome: str
-    grade: str
+    badges: Sequence[str]  # what the sentence claims, in two or three words each
+    tone: str  # of the answer: good | dim | bad | warn
     sentence: str
     below: Sequence[str]
     compared_title: str
@@ -42,6 +43,20 @@ class Said:
     def fields(self) -> dict[str, Any]:
         """Return all of it by name."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+_TONES: Final = {
+    "distinguished": "good",
+    "success": "good",
+    "invalid": "bad",
+    "error": "bad",
+    "not distinguished": "dim",
+}
+
+
+def tone(outcome: str) -> str:
+    """In which tone an outcome is shown."""
+    return _TONES.get(outcome, "warn")
 
 
 def doubted(found: Iterable[Mapping[str, str]], where: str = "") -> list[Doubted]:

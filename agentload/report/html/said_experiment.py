@@ -7,9 +7,16 @@ from agentload.analysis.headline import INVALID, named, number, span
 from agentload.report.comparison_tables import short
 from agentload.report.comparison_terminal import rule_of
 from agentload.report.html.figure import Table
-from agentload.report.html.said import MANY, Doubted, Said, count, doubted, setting_value
+from agentload.report.html.said import MANY, Doubted, Said, count, doubted, setting_value, tone
 from agentload.report.page import NONE, percent, shortened
 
+_DISTINGUISHED: Final = "distinguished"
+_BEST_TWO: Final = {
+    "distinguished": "best two distinguished",
+    "consistent direction": "best two: a direction, not distinguished",
+    "not distinguished": "best two not distinguished",
+    "no verdict": "best two: no verdict",
+}
 _SHOWN: Final = frozenset(("applied", "mismatch", "unproven", "duplicate"))
 
 
@@ -20,12 +27,21 @@ def of_experiment(found: Mapping[str, Any]) -> Said:
     decides = [pair["metrics"][0] for pair in found["pairs"]]
     pairs = found["pairs"]
     one = decides[0] if len(decides) == 1 else None
-    grade = "" if one is None or answer["outcome"] == INVALID else f"evidence: {one['grade']['grade']}"
+    outcome = "incomplete" if incomplete else str(answer["outcome"])
+    badges = [outcome]
+    if one is not None and answer["outcome"] != INVALID:
+        badges.append(f"evidence: {one['grade']['grade']}")
+    # A sweep's outcome is "distinguished" when any pair is; its sentence claims the best of all values.
+    best_two = answer.get("best_two") if outcome == _DISTINGUISHED else None
+    if best_two is not None:
+        apart = sum(row["outcome"] == _DISTINGUISHED for row in decides)
+        badges = [_BEST_TWO[best_two], f"{apart} of {len(decides)} pairs distinguished"]
     return Said(
-        title=f"{found['experiment']}: {answer['outcome']}",
+        title=f"{found['experiment']}: {badges[0] if best_two is not None else answer['outcome']}",
         what=f"experiment {found['experiment']}",
-        outcome="incomplete" if incomplete else answer["outcome"],
-        grade=grade,
+        outcome=outcome,
+        badges=badges,
+        tone=tone(best_two or outcome),
         sentence=answer["sentence"],
         below=_below(found, one),
         compared_title="What was compared",
@@ -48,7 +64,7 @@ def of_experiment(found: Mapping[str, Any]) -> Said:
         forecast=[
             f"{pair['first']}/{pair['second']}: {row['forecast']['sentence']}"
             for pair, row in zip(pairs, decides, strict=True)
-            if pair["valid"] and row["outcome"] != "distinguished"
+            if pair["valid"] and row["outcome"] != _DISTINGUISHED
         ],
     )
 

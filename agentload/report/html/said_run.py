@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from agentload.analysis.headline import number
 from agentload.report.html.figure import Table
-from agentload.report.html.said import MANY, Said, count, doubted, setting_value
+from agentload.report.html.said import MANY, Said, count, doubted, setting_value, tone
 from agentload.report.html.said_experiment import shortened_to
 from agentload.report.page import NONE, percent, seconds
 
@@ -31,7 +31,8 @@ def of_run(found: Mapping[str, Any]) -> Said:
         title=f"run {found['run']}: {state}",
         what=f"run {found['run']}",
         outcome=state,
-        grade="one run: no comparison",
+        badges=[state, "one run: no comparison"],
+        tone=tone(state),
         sentence=_sentence(found, state),
         below=["One run does not tell a difference from noise: `agentload ab` repeats, and says how sure one may be."],
         compared_title="What was run",

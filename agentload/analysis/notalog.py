@@ -1,0 +1,88 @@
+"""Is this a server's log at all, and if not, which command makes one of it?"""
+
+import shlex
+from typing import Any, Final
+
+from agentload.core.records import LogFacts
+from agentload.errors import InputError, UsageError
+from agentload.serverlogs import ds4, formats
+from agentload.serverlogs import undated as cut_off
+
+_PACKED: Final = (
+    (b"\x1f\x8b", "gzip", "zcat"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstdcat"),
+    (b"\xfd7zXZ\x00", "xz", "xzcat"),
+    (b"BZh", "bzip2", "bzcat"),
+)
+_TAR_AT: Final = 257  # where the first header of a tar archive has its magic (POSIX.1, ustar interchange format)
+_UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
+_CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r\x1b"))
+_BINARY_SHARE: Final = 0.05  # of control bytes; text has none, compiled code and models 10 % and more
+_LOOKED_AT: Final = 1 << 16  # bytes, for that
+
+
+def check_unpacked(first: bytes, where: str) -> None:
+    """Refuse a log that is packed, or not in bytes of ASCII; `first` are its first bytes.
+
+    Raises:
+        InputError: it is; the command that unpacks it is named.
+    """
+    for magic, kind, unpacker in _PACKED:
+        if first.startswith(magic):
+            raise InputError(
+                f"{where}: expected a log as text, it is packed ({kind}): `{unpacker} {where} | agentload account -`"
+            )
+    if first[_TAR_AT : _TAR_AT + 5] == b"ustar":
+        raise InputError(
+            f"{where}: expected a log as text, it is packed (tar): `tar -xOf {where} NAME | agentload account -`"
+        )
+    if first.startswith(_UTF16):
+        raise InputError(
+            f"{where}: expected a log as bytes or UTF-8, it is UTF-16: "
+            f"`iconv -f UTF-16 -t UTF-8 {where} | agentload account -`"
+        )
+
+
+def check_text(first: bytes, where: str) -> None:
+    """Refuse what is no text; only asked where no line is of a known format.
+
+    Raises:
+        InputError: it is binary.
+    """
+    head = first[:_LOOKED_AT].lstrip(b"\0")  # a log that was truncated under its writer begins with a hole
+    controls = len(head) - len(head.translate(None, _CONTROLS))
+    if controls > _BINARY_SHARE * len(head) or (first and not first.strip(b"\0")):
+        raise InputError(f"{where}: expected a server's log, it is binary (no text, and no line of a known format)")
+
+
+def check_format(looks: formats.Detected, log_format: str | None, where: str) -> None:
+    """Refuse a log that is of another format than was said.
+
+    Raises:
+        UsageError: its head is all of another one.
+    """
+    if log_format is not None and looks.best is not None and not looks.scores.get(log_format):
+        raise UsageError(
+            f"--format {log_format}: none of the first {looks.lines} lines of {where} is of it, "
+            f"{looks.scores[looks.best]} can only be of {looks.best}: say --format {looks.best}, or leave it out"
+        )
+
+
+def undated(first: bytes, file: str | None, facts: LogFacts) -> dict[str, Any] | None:
+    """How many lines of a ds4 log have no date, of those in `first`; None where all have one, or it is of another kind.
+
+    `command` reads the log with a date for those that have their time of day; None where none has.
+    """
+    if facts.format != ds4.FORMAT.name or not facts.lines.unknown:
+        return None
+    lines, with_time = cut_off.count(first)
+    if any(one.code == "torn-lines" for one in facts.doubts):
+        lines = with_time  # the end of a line that another write cut in two has no stamp, and was put together again
+    if not lines:
+        return None
+    reading = f"... | {cut_off.COMMAND}" if file is None else f"{cut_off.COMMAND} {shlex.quote(file)}"
+    return {
+        "lines": lines,
+        "of_bytes": len(first),
+        "command": f"{reading} | agentload account -" if with_time else None,
+    }
