@@ -1,6 +1,6 @@
 """What is lost or foreign in a log is counted, and never changes a sum silently."""
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agentload.core import markers
@@ -68,7 +68,9 @@ def test_a_cut_line_is_counted_and_seen(plan: list[Planned], data: st.DataObject
         if any(text in line for text in (b" eval time =", b"processing task", b"stop processing"))
     ]
     index = data.draw(st.sampled_from(needed))
-    lines[index] = lines[index][: data.draw(st.integers(1, len(lines[index]) - 2))] + b"\n"
+    cut = lines[index][: data.draw(st.integers(1, len(lines[index]) - 2))]
+    assume(not cut.endswith(b"processing task"))  # which is a whole line of older builds, and says all that is needed
+    lines[index] = cut + b"\n"
     facts = read(b"".join(lines))
     assert facts.lines.unknown >= 1  # with its first line lost, the others of a request may have no meaning either
     assert facts.lines.total == len(lines)
