@@ -117,6 +117,13 @@ def test_tokens_that_come_as_they_are_made_are_a_stream() -> None:
     assert "48 pieces with tokens for 48 tokens over 1.41 s of 2.00 s" in found.found
 
 
+def test_the_first_answer_that_is_long_enough_tells_of_the_stream() -> None:
+    short, long = answer(7, at=steady(7)), answer(64, at=steady(64))
+    assert answers.streaming(short, FAILED, short, long).found.startswith("64 pieces with tokens for 64 tokens")
+    alone = answers.streaming(short, FAILED)
+    assert (alone.level, alone.found) == (Level.NOTE, "7 tokens are too few to tell")
+
+
 def test_tokens_that_come_all_at_the_end_waste_a_night() -> None:
     end = tuple(1_990 * MS + 1_000 * number for number in range(48))
     found = answers.streaming(answer(at=end))

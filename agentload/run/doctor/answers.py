@@ -104,10 +104,10 @@ def _said(raw: dict[str, Any] | None) -> str:
     return "prompt_tokens_details: null" if details is None else f"prompt_tokens_details: {details}"
 
 
-def streaming(answer: Completion) -> Finding:
-    """Whether tokens come as they are made."""
-    at, total_ns = answer.token_ns, answer.t_done - answer.t_sent
-    tokens = len(at) if answer.usage is None else answer.usage.completion_tokens or len(at)
+def streaming(first: Completion, *others: Completion) -> Finding:
+    """Whether tokens come as they are made, by the first answer that is long enough to tell."""
+    answer = next((one for one in (first, *others) if one.error is None and _tokens(one) >= _FEW), first)
+    at, total_ns, tokens = answer.token_ns, answer.t_done - answer.t_sent, _tokens(answer)
     if tokens < _FEW:
         return Finding("streaming", Level.NOTE, f"{tokens} tokens are too few to tell")
     each = f"{len(at)} pieces with tokens for {tokens} tokens"
@@ -130,6 +130,10 @@ def streaming(answer: Completion) -> Finding:
         what = "inter-token times are those of pieces (speculative decoding, or a stream interval); counts are right"
         return Finding("streaming", Level.NOTE, f"{each} {spread}", what)
     return Finding("streaming", Level.OK, f"{each} {spread}")
+
+
+def _tokens(answer: Completion) -> int:
+    return len(answer.token_ns) if answer.usage is None else answer.usage.completion_tokens or len(answer.token_ns)
 
 
 def speed(answer: Completion) -> Finding:

@@ -261,7 +261,7 @@ async def _server(
         found += [
             answers.usage(first, software, log_tells=log_tells),
             answers.cached(first, again, software, log_tells=log_tells, onward=onward),
-            answers.streaming(first),
+            answers.streaming(first, again, *reversed(pairs)),
             answers.speed(first),
             tools,
             answers.ignore_eos(*pairs, EOS_TOKENS),
