@@ -11,6 +11,7 @@ The only module that imports git (GitPython).
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,8 +19,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
-
-import psutil
 
 from agentload import folders
 from agentload.agents.corpora import Corpus, release_files
@@ -306,7 +305,7 @@ def run_git(
     with _failures_told(folder, arguments):
         if timeout_s is None:
             return git.Git(folder).execute(command, istream=stdin, umask=_UMASK)
-        started = git.Git(folder).execute(command, as_process=True, umask=_UMASK)  # it ends git when nobody holds it
+        started = git.Git(folder).execute(command, as_process=True, umask=_UMASK, start_new_session=True)
         assert started.proc is not None
         try:
             return _bounded(started.proc, command, timeout_s)
@@ -320,11 +319,9 @@ def _bounded(process: subprocess.Popen[bytes], command: list[str], timeout_s: fl
         try:
             out, err = process.communicate(timeout=timeout_s)
         finally:
-            if process.poll() is None:
-                root = psutil.Process(process.pid)  # ours, and not collected yet: its id is no other's
-                for one in (*root.children(recursive=True), root):
-                    with suppress(psutil.NoSuchProcess):
-                        one.kill()
+            if process.returncode is None:  # not collected: the id of its group is no other's
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # one that it starts just now is of the group, too
     if process.returncode:
         raise git.GitCommandError(command, process.returncode, err, out)
     return str(out.decode(errors="surrogateescape").removesuffix("\n"))
