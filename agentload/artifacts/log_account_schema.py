@@ -1,7 +1,7 @@
 """What does each key of a log's account.json mean, in which unit, when is it null, and may a program count on it?
 
-The one place that says so: an export writes it as a versioned JSON Schema beside account.json, the README lists it, and
-tests hold both, and real accounts, against this file. A run's account.json has another schema.
+The one place that says so: an export writes it as a versioned JSON Schema beside account.json, its page in docs/
+lists it, and tests hold both, and real accounts, against this file. A run's account.json has another schema.
 
 Within one version a promised key keeps its name, type, unit and meaning, and stays; new ones may come. Not promised are
 words for people, and what only a run has.

@@ -8,20 +8,15 @@ import typer
 
 from agentload.analysis import account as accounts
 from agentload.analysis.source import is_run, read_log, single
-from agentload.commands.logtables import FORMAT_HELP, write_tables
+from agentload.commands.logtables import LogFormat, RunOrLog, check_tells, write_tables
 from agentload.errors import InterruptionError, UsageError
 from agentload.report import logfile_terminal, terminal
 from agentload.shown import shown
 
 
 def account(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN_OR_LOG", readable=False, help="A run directory, a server's log, or - for a log on stdin."
-        ),
-    ],
-    log_format: Annotated[str | None, typer.Option("--format", help=FORMAT_HELP)] = None,
+    paths: RunOrLog,
+    log_format: LogFormat = None,
     segment: Annotated[
         str | None, typer.Option(metavar="ID", help="Of a log: show this segment alone (SEGMENT or RUN/SEGMENT).")
     ] = None,
@@ -77,10 +72,7 @@ def _of_log(path: Path, log_format: str | None, segment: str | None, out: Path |
         typer.echo(str(out), err=as_json)
     if made.found["interrupted"]:
         raise InterruptionError(f"interrupted: this is of the {made.found['log']['bytes']:,} bytes that came before")
-    nothing = logfile_terminal.nothing_found(made.found)
-    if nothing:
-        typer.echo(f"agentload: {shown(nothing)}", err=True)
-        raise typer.Exit(1)
+    check_tells(made)
     if out is None and not as_json:
         typer.echo(
             f"nothing was written; for the tables: agentload account {shown(str(path))} --out DIR, or agentload export",

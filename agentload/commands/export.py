@@ -11,22 +11,16 @@ from agentload.analysis import account as accounts
 from agentload.analysis.source import STDIN, is_run, read_log, single
 from agentload.artifacts import rundir
 from agentload.artifacts.table_schemas import TABLES
-from agentload.commands.logtables import FORMAT_HELP, write_tables
+from agentload.commands.logtables import LogFormat, RunOrLog, check_tells, write_tables
 from agentload.errors import UsageError
 from agentload.report import export as exports
-from agentload.report import logfile_terminal
 
 
 def export(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN_OR_LOG", readable=False, help="A run directory, a server's log, or - for a log on stdin."
-        ),
-    ],
+    paths: RunOrLog,
     to: Annotated[str, typer.Option("--to", help="The format: csv, jsonl or parquet.")],
     out: Annotated[Path | None, typer.Option(help="The folder (default: exports/NAME-FORMAT).")] = None,
-    log_format: Annotated[str | None, typer.Option("--format", help=FORMAT_HELP)] = None,
+    log_format: LogFormat = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the files and their rows as JSON.")] = False,
 ) -> None:
     """Write a run's or a log's tables, each with its schema.
@@ -47,20 +41,17 @@ def export(
     if to not in exports.names():
         raise UsageError(f"--to: expected one of {', '.join(exports.names())}, got {to!r}")
     chosen = exports.by_name(to)
-    if is_run(path):
+    of_run = is_run(path)
+    name = "stdin" if path == STDIN else path.resolve().name if of_run else path.name
+    target = Path("exports") / f"{name}-{to}" if out is None else out
+    if of_run:
         if log_format is not None:
             raise UsageError(f"--format is for a log; {path} is a run: its manifest names the format")
-        name = path.resolve().name
-        target = Path("exports") / f"{name}-{to}" if out is None else out
         found = accounts.load(path)
         exported = exports.write(target, chosen, rundir.find(path).derived, accounts.text(found))
     else:
         made = read_log(path, log_format, sys.stdin)
-        if nothing := logfile_terminal.nothing_found(made.found):
-            typer.echo(f"agentload: {nothing}", err=True)
-            raise typer.Exit(1)
-        name = "stdin" if path == STDIN else path.name
-        target = Path("exports") / f"{name}-{to}" if out is None else out
+        check_tells(made)
         exported = write_tables(made, target, to)
     if as_json:
         files = [str(one) for one in exported.files]

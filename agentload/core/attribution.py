@@ -277,6 +277,8 @@ def _row(run: str, join: _Join, segment_at: Callable[[int | None], str | None], 
     counts, cached_source = _tokens(join)
     context_start = None if logged is None else logged.context_start
     proofs = {} if logged is None else dict(logged.proofs)
+    prefill_ms, decode_ms = (None, None) if logged is None else (logged.prefill_ms, logged.decode_ms)
+    told = prefill[1], prefill_ms, counts.new  # of the end of its prefill
     taken = None  # by the server: it got a slot, or came to one that has none
     if logged is not None and placed:
         taken = logged.t_arrived if logged.t_slot is None else logged.t_slot
@@ -313,9 +315,9 @@ def _row(run: str, join: _Join, segment_at: Callable[[int | None], str | None], 
         usage_prompt_tokens=None if usage is None else usage.prompt_tokens,
         usage_cached_tokens=None if usage is None else usage.cached_tokens,
         usage_completion_tokens=None if usage is None else usage.completion_tokens,
-        prefill_proof=_proof(proofs, "prefill_end", "prefill_ms", "prefill_start", "new_prefill_tokens")
-        if prefill[1] is not None or counts.new is not None or (logged is not None and logged.prefill_ms is not None)
-        else None,
+        prefill_proof=None
+        if told == (None, None, None)
+        else _proof(proofs, "prefill_end", "prefill_ms", "prefill_start", "new_prefill_tokens"),
         decode_proof=_proof(proofs, "decode_end", "decode_ms", "decode_start", "decoded_tokens"),
         error=None if sent is None else sent.error,
         cached_source=cached_source,
@@ -326,8 +328,8 @@ def _row(run: str, join: _Join, segment_at: Callable[[int | None], str | None], 
         decode_start_proof=None if decode[0] is None else _proof(proofs, "decode_start", "prefill_end", "decode_end"),
         cached_proof=_proof(proofs, "cached_tokens"),  # a count that is not the log's has none
         prompt_proof=_proof(proofs, "prompt_tokens"),
-        prefill_logged_ms=None if logged is None else logged.prefill_ms,
-        decode_logged_ms=None if logged is None else logged.decode_ms,
+        prefill_logged_ms=prefill_ms,
+        decode_logged_ms=decode_ms,
     )
 
 

@@ -212,15 +212,12 @@ def _may_tell(at: Words, raw: Bytes, newlines: Ints, starts: Ints, engine: Flags
     """Return which of the engine's lines may tell something, never too few; `starts` are those of all lines."""
     second = starts + 5
     text, left = at[second], engine.copy()
-    some = np.zeros(0, np.int64)
     for _ in range(_COMMON):  # chatter begins with the same few words, most of which tell enough
         first = int(left.argmax())
         if not left[first] or not _tells_nothing(int(text[first])):
-            some = np.flatnonzero(left)
             break
         left &= text != text[first]
-    else:
-        some = np.flatnonzero(left)
+    some = np.flatnonzero(left)
     trouble = np.searchsorted(newlines, _trouble(at, raw))
     trouble = trouble[trouble < len(starts)]
     trouble = trouble[engine[trouble]]

@@ -138,11 +138,6 @@ MANAGED_KV: Final = re.compile(rb"ds4: \w+ using managed KV cache for ctx=\d+ .*
 ENGINE_TROUBLE: Final = re.compile(
     rb"ds4: (?:another ds4 process is already running .*|.*\b(?:failed|out of memory)\b.*)"
 )
-# A line of the engine that has none of these words tells nothing.
-ENGINE_WORDS: Final = (
-    b"ds4: Metal", b"ds4: Linux", b"ds4: another", b" backend initialized ", b" managed KV cache ", b"failed",
-    b"out of memory"
-)  # fmt: skip
 
 
 def span(ctx: bytes) -> tuple[int, int, int] | None:
