@@ -103,11 +103,14 @@ def look(folder: Path, setting: str | None = CACHE_SETTING) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock between processes and threads; the kernel drops it when its holder dies."""
+def locked(path: Path) -> Iterator[int]:
+    """Hold an exclusive lock between processes and threads; the kernel drops it when its holder dies.
+
+    Yields its descriptor: a process that is started with it holds the lock, too.
+    """
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()
 
 
 def remove_leftovers(folder: Path, prefix: str) -> None:

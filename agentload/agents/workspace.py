@@ -112,7 +112,7 @@ def import_files(
     final = repository_path(corpus, cache_dir)
     with folders.usable(cache_dir):
         final.parent.mkdir(parents=True, exist_ok=True)
-        with folders.locked(cache_dir / ".import.lock"):
+        with folders.locked(cache_dir / ".import.lock") as lock:
             folders.remove_leftovers(final.parent, f".{final.name}-")
             try:
                 sound = verify(corpus, cache_dir)  # another process was quicker
@@ -121,7 +121,7 @@ def import_files(
             if sound is not None and not anew:
                 return sound
             with new_folder(final, cache_dir, keep=sound is None) as folder:
-                write_repository(folder, files, corpus.imported.message)
+                write_repository(folder, files, corpus.imported.message, lock)
                 _check(corpus, folder, source)
     return Repository(corpus.name, final, corpus.imported.commit, corpus.imported.tree)
 
@@ -140,13 +140,18 @@ class Counts(NamedTuple):
         return cls(len(files), len(rust), sum(data.count(b"\n") for data in rust))
 
 
-def write_repository(folder: Path, files: Mapping[str, bytes], message: str) -> tuple[str, str]:
-    """Make a bare repository of one commit in the empty `folder`; return the ids of its tree and its commit."""
-    init_bare(folder)
+def write_repository(
+    folder: Path, files: Mapping[str, bytes], message: str, lock: int | None = None
+) -> tuple[str, str]:
+    """Make a bare repository of one commit in the empty `folder`; return the ids of its tree and its commit.
+
+    The git that writes holds the caller's `lock` too: when the caller is killed, it is free once git has ended.
+    """
+    init_bare(folder, lock)
     with tempfile.TemporaryFile(dir=folder.parent) as stream:  # not in TMPDIR: one disk to have room on
         _write_import(stream, files, message)
         stream.seek(0)
-        run_git(folder, "fast-import", "--quiet", "--done", stdin=stream)
+        run_git(folder, "fast-import", "--quiet", "--done", stdin=stream, lock=lock)
     commit, tree = run_git(folder, "rev-parse", BRANCH, f"{BRANCH}^{{tree}}", bare=True).split()
     return tree, commit
 
@@ -231,9 +236,10 @@ def _check(corpus: Corpus, repository: Path, shown: str) -> None:
             raise PinMismatchError(f"corpus {corpus.name} from {shown}: expected {what} {expected}, got {got}")
 
 
-def init_bare(folder: Path) -> None:
-    """Make an empty bare repository of `folder`."""
-    run_git(folder, "init", "--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=main")
+def init_bare(folder: Path, lock: int | None = None) -> None:
+    """Make an empty bare repository of `folder`; of `lock` see `run_git`."""
+    options = ("--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=main")
+    run_git(folder, "init", *options, lock=lock)
 
 
 def _write_import(stream: BinaryIO, files: Mapping[str, bytes], message: str) -> None:
@@ -290,11 +296,12 @@ def run_git(
     bare: bool = False,
     env: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
+    lock: int | None = None,
 ) -> str:
     """Run git in `folder`, in an environment that holds nothing of the caller's but `env`; return what it printed.
 
     With `bare`, `folder` itself must be the repository, and not some folder around it. After `timeout_s` git is killed
-    with all that it has started.
+    with all that it has started. `lock` is the descriptor of a held lock, which git holds with its caller.
 
     Raises:
         GitError: git failed; what it said first is told. GitTimeoutError: it was killed.
@@ -302,10 +309,11 @@ def run_git(
     """
     here = ["--git-dir=."] if bare else []
     command = [*_clean_git(env or {}), *here, *arguments]
+    held = () if lock is None else (lock,)
     with _failures_told(folder, arguments):
         if timeout_s is None:
-            return git.Git(folder).execute(command, istream=stdin, umask=_UMASK)
-        started = git.Git(folder).execute(command, as_process=True, umask=_UMASK, start_new_session=True)
+            return git.Git(folder).execute(command, istream=stdin, umask=_UMASK, pass_fds=held)
+        started = git.Git(folder).execute(command, as_process=True, umask=_UMASK, pass_fds=held, start_new_session=True)
         assert started.proc is not None
         try:
             return _bounded(started.proc, command, timeout_s)

@@ -1,5 +1,6 @@
 """Is a damaged corpus made anew from its release file, by one process at a time, whatever a killed one left?"""
 
+import fcntl
 import os
 import select
 import shutil
@@ -118,11 +119,13 @@ def test_an_import_that_is_killed_half_way_leaves_nothing_under_its_name(
         with import_in_a_process(corpus, sdist, cache, path=f"{slow.parent}:{os.environ['PATH']}") as process:
             assert select.select([signal], [], [], 300)[0], "git fast-import was never called"
             process.kill()
+        final = workspace.repository_path(corpus, cache)
+        assert not final.exists()
+        assert len(list(final.parent.iterdir())) == 1  # the half import
+        with (cache / ".import.lock").open("ab") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its git is still at work there
         release_git.write(b".")
-    final = workspace.repository_path(corpus, cache)
-    assert not final.exists()
-    assert len(list(final.parent.iterdir())) == 1  # the half import
-    assert workspace.import_corpus(corpus, sdist, cache) == workspace.verify(corpus, cache)
+        assert workspace.import_corpus(corpus, sdist, cache) == workspace.verify(corpus, cache)
     assert list(final.parent.iterdir()) == [final]
 
 
