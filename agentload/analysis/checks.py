@@ -21,15 +21,15 @@ def exit_code(found: dict[str, Any]) -> int:
 def markers_lost(evidence: Evidence, facts: LogFacts) -> list[Doubt]:
     """Hold the markers that were written into the log against those found there."""
     found = {(one.action, one.segment, one.run, one.at_ns) for one in facts.markers}
-    ours = {(one.action, one.segment, one.run, one.at_ns) for one in evidence.markers}
-    lost = len(ours - found) if evidence.markers_in_log else 0
+    ours = {(one.action, one.segment, one.run, one.at_ns) for one in evidence.markers_in_log}
+    lost = len(ours - found)
     if lost == 0:
         return []
     return [
         Doubt(
             "markers-lost",
-            f"{lost} of {counted(evidence.markers_in_log, 'marker')} that "
-            f"{'was' if evidence.markers_in_log == 1 else 'were'} written into the server's log cannot be found in it",
+            f"{lost} of {counted(len(ours), 'marker')} that "
+            f"{'was' if len(ours) == 1 else 'were'} written into the server's log cannot be found in it",
             "another process writes this log without O_APPEND; markers.jsonl was used instead",
         )
     ]
@@ -58,7 +58,12 @@ def phases_in_order(requests: Sequence[Request]) -> tuple[Sequence[Request], lis
 
 def _backward_phases(one: Request) -> list[str]:
     spans = (("prefill", one.prefill_start, one.prefill_end), ("decode", one.decode_start, one.decode_end))
-    return [phase for phase, start, end in spans if start is not None and end is not None and start > end]
+    return [phase for phase, start, end in spans if is_backwards(start, end)]
+
+
+def is_backwards(start: int | None, end: int | None) -> bool:
+    """Whether a phase ends before it starts, as far as both are known."""
+    return start is not None and end is not None and start > end
 
 
 def _in_order(one: Request) -> Request:

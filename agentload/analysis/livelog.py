@@ -39,6 +39,12 @@ class UntilInterrupted:
 
 def until_interrupted(file: IO[bytes]) -> Readable:
     """Return a stream that ends at Ctrl-C; a file on a disk stays as it is, since its end comes by itself."""
-    if not isinstance(file, io.BufferedReader) or stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    return UntilInterrupted(file)
+    return UntilInterrupted(file) if isinstance(file, io.BufferedReader) and size_now(file) is None else file
+
+
+def size_now(file: Readable) -> int | None:
+    """Return how many bytes a file on a disk has now; None of anything else."""
+    if not isinstance(file, io.BufferedReader):
+        return None
+    found = os.fstat(file.fileno())
+    return found.st_size if stat.S_ISREG(found.st_mode) else None

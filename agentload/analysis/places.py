@@ -86,7 +86,7 @@ class Places:
 
 
 def on_own_timeline(
-    segments: Iterable[Segment], first_ns: Mapping[tuple[str, str], int], markers: Iterable[Marker]
+    segments: Iterable[Segment], first_ns: Mapping[tuple[str, str | None], int], markers: Iterable[Marker]
 ) -> list[Segment]:
     """Move segments whose markers have the client's clock to the log's timeline; their lengths stay.
 

@@ -5,13 +5,13 @@ Plain functions, each one part; a part takes what it needs and no more, so that 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
 from agentload.analysis import memory
 from agentload.analysis.evidence import Evidence
-from agentload.core.accounting import SegmentAccount
+from agentload.core.accounting import Bucket, MatchCounts, SegmentAccount, Totals, Unknown
 from agentload.core.attribution import Attribution
 from agentload.core.first_tokens import first_tokens
 from agentload.core.records import (
@@ -245,11 +245,11 @@ def segment(part: SegmentAccount, samples: Sequence[Mapping[str, Any]] = ()) -> 
     cpu = ends[-1]["cpu_s"] - ends[0]["cpu_s"] if len(ends) > 1 else None
     others = None if cpu is None else ends[-1]["host_busy_s"] - ends[0]["host_busy_s"] - cpu
     return {
-        **asdict(part.segment),
-        "whole": asdict(part.whole),
-        "agents": {name: asdict(totals) for name, totals in part.agents.items()},
-        "no_agent": None if part.no_agent is None else asdict(part.no_agent),
-        "buckets": [asdict(bucket) for bucket in part.buckets],
+        **_fields(part.segment),
+        "whole": _totals(part.whole),
+        "agents": {name: _totals(totals) for name, totals in part.agents.items()},
+        "no_agent": None if part.no_agent is None else _totals(part.no_agent),
+        "buckets": [_fields(bucket) for bucket in part.buckets],
         "unknown_context": part.unknown_context,
         "straddles_begin": list(part.straddles_begin),
         "straddles_end": list(part.straddles_end),
@@ -258,6 +258,15 @@ def segment(part: SegmentAccount, samples: Sequence[Mapping[str, Any]] = ()) -> 
         "sampled_ns": None if cpu is None else ends[-1]["t"] - ends[0]["t"],
         "memory": memory.segment(samples),
     }
+
+
+def _totals(one: Totals) -> dict[str, Any]:
+    return _fields(one) | {"matches": _fields(one.matches), "unknown": _fields(one.unknown)}
+
+
+def _fields(one: Segment | Totals | Bucket | MatchCounts | Unknown) -> dict[str, Any]:
+    """`asdict` of what holds plain values: that copies each of them, a quarter of the account of 12,000 segments."""
+    return {each.name: getattr(one, each.name) for each in fields(one)}
 
 
 def samples_of(

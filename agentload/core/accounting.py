@@ -54,7 +54,7 @@ def exposure(prefill: Intervals, decode_of_others: Intervals) -> float | None:
 
     Under 5 % a flag that only applies then was not exercised (PROTOCOL section 1).
     """
-    return ratio(prefill.intersection(decode_of_others).measure_ns(), prefill.measure_ns())
+    return ratio(prefill.intersection(decode_of_others).summed_ns(), prefill.measure_ns())
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,10 @@ def _segment(at_ns: int | None, segments: Sequence[Segment]) -> str | None:
 
 
 def _proof(proofs: Mapping[str, Proof], *fields: str) -> Proof | None:
-    return next((proofs[field] for field in fields if field in proofs), None)
+    for name in fields:  # six times a request, of a million requests: a generator took twice as long
+        if name in proofs:
+            return proofs[name]
+    return None
 
 
 def _name(join: _Join) -> str:

@@ -144,7 +144,7 @@ class Intervals:
     def difference(self, other: "Intervals") -> "Intervals":
         """Return the time that these cover and `other` does not."""
         mine = self.union()
-        if len(mine) == 0:
+        if len(mine) == 0 or len(other) == 0:
             return mine
         low, high = mine.starts[:1], mine.ends[-1:]
         taken = other.clip(int(low[0]), int(high[0])).union()

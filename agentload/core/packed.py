@@ -9,7 +9,7 @@ for, so that of very many there is never more than one at a time.
 import marshal
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import partial
 from itertools import accumulate, zip_longest
@@ -27,6 +27,7 @@ NAMES: Final = tuple(one.name for one in fields(LoggedRequest))
 _DEFAULTS: Final = tuple(None if one.default is MISSING else one.default for one in fields(LoggedRequest))
 _VALUES: Final = attrgetter(*NAMES)
 _PROOFS: Final = NAMES.index("proofs")
+_BETWEEN: Final = _DEFAULTS[2:_PROOFS]  # of those behind boot and label
 _TIMES: Final = tuple(
     NAMES.index(name)
     for name in ("t_slot", "prefill_start", "prefill_end", "decode_start", "decode_end", "t_end", "t_arrived")
@@ -46,6 +47,25 @@ def flat(request: LoggedRequest) -> Flat:
     names = tuple(name for name, _ in request.proofs)
     lines = tuple((proof.line, proof.offset) for _, proof in request.proofs)
     return (*values[:_PROOFS], (names, lines), *values[_PROOFS + 1 :])
+
+
+def came(boot: int, rid: str, at: int | None, where: Where) -> Flat:
+    """Return the values of a request of which nothing is known but its id and, mostly, when it came."""
+    proofs = ((), ()) if at is None else (("t_arrived",), (where,))
+    return (boot, rid, *_BETWEEN, proofs, None, rid, at)  # the last: group, server_id, t_arrived
+
+
+def told(values: Flat, where: Where, fields: Mapping[str, object]) -> Flat:
+    """Return the values with fields that the line there tells and proves; one that is None is not told."""
+    changed = list(values)
+    proofs = dict(zip(*values[_PROOFS], strict=True))
+    for name, value in fields.items():
+        if value is not None:
+            changed[NAMES.index(name)] = value
+            proofs.pop(name, None)  # what is told last stands last
+            proofs[name] = where
+    changed[_PROOFS] = tuple(proofs), tuple(proofs.values())
+    return tuple(changed)
 
 
 def whole(values: Flat) -> LoggedRequest:
@@ -109,7 +129,9 @@ _Places = tuple[_Column, _Column]  # lines and offsets
 
 
 def _pack(rows: Sequence[Flat]) -> bytes:
-    columns = list(zip(*((*row, *_DEFAULTS[len(row) :]) for row in rows), strict=True))
+    if min(map(len, rows)) < len(NAMES):
+        rows = [(*row, *_DEFAULTS[len(row) :]) for row in rows]
+    columns = list(zip(*rows, strict=True))
     names, lines = zip(*columns[_PROOFS], strict=True)
     columns[_PROOFS] = names
     # The same line proves several fields, in nearly every request the same ones.

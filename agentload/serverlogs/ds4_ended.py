@@ -8,7 +8,7 @@ for one another, because a line of one may still be given to another: at the end
 which real logs keep to the ms. They stay a group, for more than one way of giving may add up.
 """
 
-from typing import Final, TypeVar
+from typing import Final
 
 from agentload.core.packed import NAMES, Flat, Packer, shifted
 from agentload.serverlogs.ds4_request import DECODE_PARTS, END_PARTS, Open, Say
@@ -18,8 +18,6 @@ _ADDS_UP_NS: Final = 2_000_000  # three durations, each rounded to the ms
 _MOST_MEMBERS: Final = 16  # of a group whose lines are given anew: far more than any server has sessions
 _MOST_TRIES: Final = 5_000
 _PREFILL_START, _DECODE_START = NAMES.index("prefill_start"), NAMES.index("decode_start")
-
-_Key = TypeVar("_Key")
 
 
 class Ended:
@@ -68,26 +66,6 @@ class Ended:
         for number, record in self._recent[:count]:
             self._done.add((self._boot << 40) + number, record)
         del self._recent[:count]
-
-
-def drop(of: dict[_Key, list[Open]], key: _Key, one: Open) -> None:
-    """Take a request out of an index; a key without requests goes."""
-    of[key].remove(one)
-    if not of[key]:
-        del of[key]
-
-
-def swapped(groups: dict[int, list[Open]], same: list[Open], gen: int) -> list[Open]:
-    """Decode lines name no cached tokens: give a member of a group those that another one was given."""
-    for one in same:
-        members = groups.get(one.group, []) if one.group is not None else []
-        for other in members:
-            if other.finish is None and (other.base, other.gen) == (one.base, gen):
-                mine = one.parts(DECODE_PARTS)
-                one.take_parts(DECODE_PARTS, other.parts(DECODE_PARTS))
-                other.take_parts(DECODE_PARTS, mine)
-                return [one]
-    return []
 
 
 def add_up(members: list[Open]) -> None:

@@ -157,6 +157,16 @@ class Open:
             return self.decode.fits(at, step_ns)
         return self.begin.fits(at - self.done_ns, step_ns)
 
+    def off_begin(self, at: int, step_ns: int) -> int:
+        """How far a line that puts t0 at `at` is off what is known of it; 0 when nothing is."""
+        return at - self.begin.middle(step_ns) if self.begin.known else 0
+
+    def off_decode(self, at: int, step_ns: int) -> int:
+        """How far a line that puts the beginning of decode at `at` is off, likewise."""
+        if self.decode.known:
+            return at - self.decode.middle(step_ns)
+        return self.off_begin(at - (self.done_ns or 0), step_ns)
+
     def parts(self, names: tuple[str, ...]) -> tuple[Any, ...]:
         """Return `DECODE_PARTS` or `END_PARTS` of it, which `take_parts` gives to another member of the group."""
         return tuple(getattr(self, name) for name in names)

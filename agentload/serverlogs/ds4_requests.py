@@ -7,19 +7,20 @@ begun within the resolution of the stamps, become one group: each line is still 
 are exact, but which member it was of is a guess, and said to be one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain, islice
 from typing import Final
 
 from agentload.core.packed import Packer
 from agentload.serverlogs import ds4_grammar as grammar
 from agentload.serverlogs.ds4_clock import SECOND_NS, half_hours
-from agentload.serverlogs.ds4_ended import Ended, drop, swapped
+from agentload.serverlogs.ds4_ended import Ended
+from agentload.serverlogs.ds4_equal import drop, first, swapped
 from agentload.serverlogs.ds4_rebuilds import Rebuilds
 from agentload.serverlogs.ds4_request import Open, Say, Where
 
 _OTHER_NS: Final = 60 * SECOND_NS  # further off, a first line is not of the only request that its integers fit
-_MOST_COMPARED: Final = 64  # equal requests: more than any server has sessions; the oldest are
-_MOST_APPENDED: Final = 64  # likewise
+_MOST_APPENDED: Final = 64  # more than any server has sessions
 _SHOWN: Final = 8  # members of a group
 _RETRY_TOKENS: Final = 50  # a decode line comes every so many tokens
 
@@ -127,44 +128,27 @@ class Book:
             "make prompts differ in length; receive stamps tell apart what begins in one second",
         )
 
-    def _choose(
-        self, found: list[Open], fits: Callable[[Open], bool], off: Callable[[Open], int], where: Where
-    ) -> Open:
-        """Return the request a line belongs to, of those its integers fit (at least one)."""
-        if len(found) > 1:
-            found = ([one for one in found if not one.gone] or found)[:_MOST_COMPARED]
-        if len(found) > 1:
-            found = [one for one in found if fits(one)] or found
-        if len(found) > 1:
-            self._join(found, where)
-        return min(found, key=lambda one: (off(one), one.number))
-
-    def _any_fits(self, found: list[Open], begun: int) -> bool:
+    def _any_fits(self, found: Iterable[Open], begun: int) -> bool:
         return any(one.fits_begin(begun, self._step_ns) for one in found)
 
     def _pick(self, found: list[Open], at: int, where: Where, *, decode: bool = False) -> Open | None:
-        """Choose, and let the line tell of when the request (or its decode) began; None when it is of none of them."""
+        """Return the request a line belongs to, of those its integers fit; None when it is of none of them.
+
+        The line tells of when the request (or its decode) began.
+        """
         step_ns = self._step_ns
-
-        def fits(one: Open) -> bool:
-            return one.fits_decode(at, step_ns) if decode else one.fits_begin(at, step_ns)
-
-        def off(one: Open) -> int:
-            anchor, since = (one.decode, 0) if decode and one.decode.known else (one.begin, 0)
-            if decode and not one.decode.known:
-                since = one.done_ns or 0
-            return abs(at - since - anchor.middle(step_ns)) if anchor.known else 0
-
+        fits, off = (Open.fits_decode, Open.off_decode) if decode else (Open.fits_begin, Open.off_begin)
         if not found:
             return None
-        one = self._choose(found, fits, off, where)
+        found = [one for one in found if fits(one, at, step_ns)] or found
+        if len(found) > 1:
+            self._join(found, where)
+        one = min(found, key=lambda one: (abs(off(one, at, step_ns)), one.number))
         one.gone = False
         if one.group is not None:  # what others' lines may have told must not narrow it
             return one
-        if not fits(one):
-            anchor = one.decode if decode and one.decode.known else one.begin
-            since = (one.done_ns or 0) if decode and not one.decode.known else 0
-            far = at - since - anchor.middle(step_ns)
+        if not fits(one, at, step_ns):
+            far = off(one, at, step_ns)
             last = max(line[0] for line in (one.first, one.chunked, one.done, one.decoded) if line is not None)
             if step_ns and self._move(far, last):
                 at -= half_hours(far)
@@ -203,18 +187,24 @@ class Book:
         spans = grammar.span(ctx)
         if spans is None or spans[2] != of or tokens > of:
             return False
-        found = [one for one in same if one.done_ns is None and (one.chunked is None or one.chunk < tokens)]
-        begun, grouped = at - took_ns, [one for one in same if one.group is not None]
-        if grouped and not self._any_fits(found, begun) and (not found or self._any_fits(grouped, begun)):
-            return True  # which of the group is so far does not matter to any sum
-        one = self._pick(found, at - took_ns, where)
+        begun = at - took_ns
+
+        def earlier() -> Iterable[Open]:
+            return (one for one in same if one.done_ns is None and (one.chunked is None or one.chunk < tokens))
+
+        found = first(earlier())
+        if not self._any_fits(chain(found, earlier()), begun):
+            grouped = [one for one in same if one.group is not None]
+            if grouped and (not found or self._any_fits(grouped, begun)):
+                return True  # which of the group is so far does not matter to any sum
+        one = self._pick(found, begun, where)
         if one is None:
             if known or (same and not found):  # its position was passed: not a line of any
                 return False
-            one = self._late(where, ctx, 0, at - took_ns)
+            one = self._late(where, ctx, 0, begun)
             if one is None:
                 return False
-            one.begin.add(at - took_ns)
+            one.begin.add(begun)
         one.chunk, one.chunk_ns, one.chunked = tokens, took_ns, where
         return True
 
@@ -223,16 +213,21 @@ class Book:
         same = self.by_ctx.get(ctx, ())
         if len(same) == 1 and self._only_done(same[0], took_ns, at, where):
             return True
-        found = [one for one in same if one.done_ns is None and one.decoded is None and took_ns >= one.chunk_ns]
-        if not self._any_fits(found, at - took_ns):  # lines of a group's members are given to them by guess
+        begun = at - took_ns
+
+        def undone() -> Iterable[Open]:
+            return (one for one in same if one.done_ns is None and one.decoded is None and took_ns >= one.chunk_ns)
+
+        found = first(undone())
+        if not self._any_fits(chain(found, undone()), begun):  # lines of a group's members are given to them by guess
             grouped = [one for one in same if one.done_ns is None and one.group is not None]
-            found = [one for one in grouped if one.fits_begin(at - took_ns, self._step_ns)] or found or grouped
-        one = self._pick(found, at - took_ns, where)
+            found = first(one for one in grouped if one.fits_begin(begun, self._step_ns)) or found or first(grouped)
+        one = self._pick(found, begun, where)
         if one is None:
-            one = None if known else self._late(where, ctx, 0, at - took_ns)
+            one = None if known else self._late(where, ctx, 0, begun)
             if one is None:
                 return False
-            one.begin.add(at - took_ns)
+            one.begin.add(begun)
         one.done_ns, one.done = took_ns, where
         return True
 
@@ -244,11 +239,11 @@ class Book:
         if base not in self.by_base and self._appended and before == 0:
             self._second_pass(base)
         same = self.by_base.get(base, ())
-        found = [one for one in same if one.gen == before]
-        if len(found) > 1:
-            found = [one for one in found if one.done_ns is not None] or found
-        if not found:  # lines between were lost
-            found = [one for one in same if one.gen < before and one.finish is None]
+        found = (
+            first(one for one in same if one.gen == before and one.done_ns is not None)
+            or first(one for one in same if one.gen == before)
+            or first(one for one in same if one.gen < before and one.finish is None)  # lines between were lost
+        )
         one = self._pick(found, at - took_ns, where, decode=True)
         if one is None:
             if known or (same and not found):
@@ -320,11 +315,12 @@ class Book:
         same = self.by_ctx.get(ctx) or [
             one for one in self.by_base.get(spans[1], ()) if one.ctx is None and one.gen <= gen
         ]
-        found = [one for one in same if gen in (one.gen, one.gen + one.earlier_gen)] or swapped(self._groups, same, gen)
-        if len(found) > 1:
-            found = [one for one in found if one.done_ns is not None] or found
-        if not found:
-            found = [one for one in same if one.gen <= gen]
+        found = (
+            first(one for one in same if gen in (one.gen, one.gen + one.earlier_gen) and one.done_ns is not None)
+            or first(one for one in same if gen in (one.gen, one.gen + one.earlier_gen))
+            or swapped(self._groups, same, gen)
+            or first(one for one in same if one.gen <= gen)
+        )
         one = self._pick(found, at - took_ns, where)
         if one is None:
             one = None if known else self._late(where, ctx, 0, at - took_ns)
@@ -366,7 +362,8 @@ class Book:
 
     def went(self, ctx: bytes | None, where: Where) -> None:
         """The client went away; a finish line may follow or not."""
-        found = [one for one in (self._open.values() if ctx is None else self.by_ctx.get(ctx, ())) if not one.gone]
+        of = self._open.values() if ctx is None else self.by_ctx.get(ctx, ())
+        found = list(islice((one for one in of if not one.gone), 2))
         if len(found) == 1:
             found[0].gone, found[0].cancelled = True, where
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final, Protocol
 
-from agentload import plugins
+from agentload import heap, plugins
 from agentload.core.ports import LogFormat, LogReader
 from agentload.core.records import LogFacts
 from agentload.errors import UsageError
@@ -14,7 +14,6 @@ from agentload.serverlogs.unknown import Reader as UnknownReader
 HEAD_BYTES: Final = 1 << 18  # of a log, looked at to detect its format
 _HEAD_PIECE: Final = 1 << 20  # read at once while the format may not be known: a pipe gives less
 FED_BYTES: Final = 1 << 23  # at once: what a reader does for a block, whatever is in it, costs 1 to 3 ms
-_LARGE_BYTES: Final = 31 << 20  # the largest piece that glibc's malloc learns from is of 32 MiB
 MOST_HEAD_BYTES: Final = 1 << 24  # kept while no line is of any format: a long preamble of another program
 
 
@@ -104,12 +103,12 @@ def read(chunks: Iterable[bytes], name: str | None = None, stamps: Sequence[int]
     if named is None and looks.best is not None:
         named = by_name(looks.best)
     reader: LogReader = UnknownReader() if named is None else named.reader(stamps)
-    _let_malloc_keep_blocks()
-    for start in range(0, hole, _HEAD_PIECE):
-        reader.feed(bytes(min(_HEAD_PIECE, hole - start)))
-    reader.feed(head)
-    while piece := b"".join(_take(pieces, FED_BYTES)):
-        reader.feed(piece)
+    with heap.for_blocks():
+        for start in range(0, hole, _HEAD_PIECE):
+            reader.feed(bytes(min(_HEAD_PIECE, hole - start)))
+        reader.feed(head)
+        while piece := b"".join(_take(pieces, FED_BYTES)):
+            reader.feed(piece)
     return Read(reader.close(), looks)
 
 
@@ -119,16 +118,6 @@ def blocks(file: Readable) -> Iterator[bytes]:
     while piece := file.read(_HEAD_PIECE if given < MOST_HEAD_BYTES else FED_BYTES):
         given += len(piece)
         yield piece
-
-
-def _let_malloc_keep_blocks() -> None:
-    """Free a large piece of memory, of which nothing was touched.
-
-    glibc takes what is larger than any piece that was freed so far from the system, page by page, and gives it back at
-    once: 1 to 1.3 ms for each MB of a log. From now on it keeps up to twice as much.
-    """
-    large = bytes(_LARGE_BYTES)
-    del large
 
 
 def _behind_hole(pieces: Iterator[bytes]) -> tuple[int, Iterator[bytes]]:

@@ -1,6 +1,7 @@
 """What does an account of a log that agentload did not make say, and what of one that is odd?"""
 
 import gzip
+import io
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from agentload.analysis import logfile
@@ -306,6 +308,35 @@ def test_a_log_that_may_not_be_read_is_said(tmp_path: Path) -> None:
     path.chmod(0)
     with as_nobody(), pytest.raises(InputError, match=r"s\.log: cannot be read: Permission denied"):
         logfile.read_file(path)
+
+
+class Shrinking(io.BufferedReader):
+    """A log that is truncated, as copytruncate does, when its first piece has been read."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        piece = super().read(size)
+        os.truncate(self.fileno(), 0)
+        return piece
+
+
+def test_a_log_that_is_truncated_while_it_is_read_is_said_to_be(tmp_path: Path) -> None:
+    whole = TRUTH.read_bytes() * 50
+    (tmp_path / "s.log").write_bytes(whole)
+    with Shrinking(io.FileIO(tmp_path / "s.log", "r+")) as file:
+        found = logfile.read_stream(file, "s.log").found
+    first = 1 << 20  # bytes of the first piece
+    assert (found["log"]["bytes"], len(whole) > 3 * first) == (first, True)
+    assert found["doubts"][0]["code"] == "log-truncated"
+    assert f"had {len(whole):,} bytes when it was opened, and ended after {first:,}:" in found["doubts"][0]["message"]
+
+
+def test_a_log_whose_name_is_no_text_has_a_name_that_can_be_written(tmp_path: Path) -> None:
+    log = tmp_path / os.fsdecode(b"caf\xe9.log")
+    log.write_bytes(TRUTH.read_bytes())
+    made = logfile.read_file(log)
+    assert made.found["log"]["name"] == "caf\\xe9.log"
+    made.write(tmp_path)
+    assert pl.read_parquet(tmp_path / "requests.parquet")["run"].unique().to_list() == ["caf\\xe9.log"]
 
 
 def test_a_missing_log_is_answered_with_the_names_near_it(tmp_path: Path) -> None:

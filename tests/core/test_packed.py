@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentload.core.packed import Mapped, Packed, Packer, flat, mapped, pack, shifted, values, whole
+from agentload.core.packed import Mapped, Packed, Packer, came, flat, mapped, pack, shifted, told, values, whole
 from agentload.core.records import LoggedRequest, Proof
 
 NUMBERS = st.none() | st.integers(-(1 << 70), 1 << 70)
@@ -138,3 +138,44 @@ def test_what_is_made_of_packed_requests_is_made_one_by_one_and_of_few_at_once()
     assert made == ["n2"]
     assert list(mapped(lazy, str.upper)) == ["N2", "N1"]
     assert mapped((numbered(3), numbered(4)), label) == ("n3", "n4")
+
+
+UNTOLD = LoggedRequest(
+    boot=0,
+    label="r1",
+    slot=None,
+    prompt_tokens=None,
+    cached_tokens=None,
+    new_prefill_tokens=None,
+    decoded_tokens=None,
+    t_slot=None,
+    prefill_start=None,
+    prefill_end=None,
+    decode_start=None,
+    decode_end=None,
+    t_end=None,
+    prefill_ms=None,
+    decode_ms=None,
+    finish=None,
+    server_id="r1",
+)
+
+
+def test_of_a_request_that_came_its_id_and_its_time_are_known() -> None:
+    proof = (("t_arrived", Proof(7, 900)),)
+    assert whole(came(0, "r1", 5_000, (7, 900))) == replace(UNTOLD, t_arrived=5_000, proofs=proof)
+    assert whole(came(0, "r1", None, (7, 900))) == UNTOLD
+
+
+def test_what_a_line_tells_is_proven_by_it_and_what_is_told_last_counts_and_stands_last() -> None:
+    first = told(came(0, "r1", 5_000, (7, 900)), (8, 990), {"finish": "stop", "t_end": 6_000, "prompt_tokens": None})
+    assert whole(first) == replace(
+        UNTOLD,
+        t_arrived=5_000,
+        finish="stop",
+        t_end=6_000,
+        proofs=(("t_arrived", Proof(7, 900)), ("finish", Proof(8, 990)), ("t_end", Proof(8, 990))),
+    )
+    second = whole(told(first, (9, 1_080), {"finish": "length"}))
+    assert (second.finish, second.t_end) == ("length", 6_000)
+    assert second.proofs == (("t_arrived", Proof(7, 900)), ("t_end", Proof(8, 990)), ("finish", Proof(9, 1_080)))
