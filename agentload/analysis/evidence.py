@@ -66,7 +66,7 @@ class Evidence:
     samples: tuple[dict[str, Any], ...]  # as the events hold them
     agents_started: dict[str, tuple[int, int]]  # name -> (planned, started), Unix ns
     markers: tuple[Marker, ...]  # of markers.jsonl
-    markers_in_log: int  # of these, how many were written into the log
+    markers_in_log: tuple[Marker, ...]  # those of them that were written into the log
     doubts: tuple[Doubt, ...] = ()  # about the files themselves
     running: bool = False  # its writer is at work
     probe: ProbeEvents = field(default_factory=ProbeEvents)
@@ -208,7 +208,7 @@ def read(run: RunDir) -> Evidence:
         samples=tuple(taken.samples),
         agents_started=taken.started,
         markers=tuple(one.record() for one in marks),
-        markers_in_log=sum(one.where == "log" for one in marks),
+        markers_in_log=tuple(one.record() for one in marks if one.where == "log"),
         doubts=tuple(doubts),
         running=running,
         probe=taken.probe,
@@ -266,6 +266,19 @@ def read_log(path: Path, times: Path | None, log_format: str | None) -> LogFacts
             return formats.read(formats.blocks(file), log_format, stamps).facts
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def read_head(log: Path) -> bytes:
+    """Read what tells a log's format.
+
+    Raises:
+        InputError: the log cannot be read.
+    """
+    try:
+        with log.open("rb") as file:
+            return file.read(formats.HEAD_BYTES)
+    except OSError as error:
+        raise InputError(f"{log}: cannot be read: {error.strerror}") from error
 
 
 def _stamps(path: Path | None) -> Sequence[int] | None:

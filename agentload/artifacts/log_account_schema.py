@@ -110,7 +110,11 @@ KEYS: Final = (
     _number("log.bytes", "bytes read", unit="bytes"),
     _text("log.format", "its format, or unknown"),
     _flag("log.named", "whether --format named it"),
-    _words("behind", "which program put something in front of each line, and how to take it away", "none did"),
+    _words(
+        "behind",
+        "why no line is of a known format, and what helps: a program put something in front of each, or they are JSON",
+        "some are, or it cannot be told",
+    ),
     Key(
         "undated",
         "object",

@@ -37,7 +37,7 @@ from agentload.servers.watchdog import Watchdog
 
 _END_WAIT_NS: Final = 10_000_000_000  # for open requests in the log, before the end marker (PROTOCOL 1.8)
 _END_POLL_NS: Final = 100_000_000
-_DYING_S: Final = 2.0
+_DYING_S: Final = 5.0
 _MOST_NAMED: Final = 20  # models in one message
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -60,7 +60,7 @@ class OwnedLog(Protocol):
 
     log: Path
     worst_pause_ns: int  # a line may have waited so long for its stamp
-    failure: OSError | None  # nothing was written after it
+    failure: OSError | None  # nothing was written after it; its `filename` is the file that could not be
 
     def write_marker(self, line: bytes) -> int:
         """Append `line` (no newline); return its byte offset."""
@@ -98,9 +98,10 @@ class Served:
             return "log", None if self.simulated is not None else self.owned.log.stat().st_ino, offset
         if self.attached is not None and self.attached.changed() is None:
             inode, size = self.attached.place()
-            if self.attached.refusal is None:
-                return "log", inode, self.attached.write_marker(line)
-            return "sidecar", inode, size
+            if self.attached.refusal is not None:
+                return "sidecar", inode, size
+            if (written := self.attached.write_marker(line)) is not None:
+                return "log", inode, written
         return "sidecar", None, None
 
     def describe(self) -> dict[str, Any]:
@@ -179,7 +180,7 @@ def check(server: Server, env: Mapping[str, str]) -> None:
     if server.log_format is not None:
         formats.by_name(server.log_format)
     if server.log is not None:
-        AttachedLog(Path(server.log))
+        AttachedLog(Path(server.log)).close()
 
 
 @asynccontextmanager
@@ -193,7 +194,7 @@ async def serve(server: Server, why: str, slots: int, session: Session) -> Async
     given_key = session.env.get("OPENAI_API_KEY") or None
     key = given_key or NO_KEY
     if server.kind == "endpoint":
-        yield await _attach(server, why, given_key, clock)
+        yield await _attach(server, why, given_key, session)
         return
     with ExitStack() as stack:
         watchdog = session.watchdog or stack.enter_context(Watchdog(session.env))
@@ -254,19 +255,20 @@ async def _stop(process: ServerProcess, stop_s: float, session: Session, ending:
     session.events.emit("server_stopped", session.clock.now_ns(), pid=process.pid, exit_code=code)
 
 
-async def _attach(server: Server, why: str, given_key: str | None, clock: Clock) -> Served:
+async def _attach(server: Server, why: str, given_key: str | None, session: Session) -> Served:
     assert server.base_url is not None
     attached = AttachedLog(Path(server.log)) if server.log is not None else None
     base_url, key = server.base_url.rstrip("/"), given_key or NO_KEY
-    models = await _models(base_url, clock, key)
+    models = await _models(base_url, session.clock, key)
     if server.model is not None and server.model not in models:
         raise UsageError(f"--model: expected one of {listed_models(models)}, got {server.model!r}")
     served = Served("endpoint", why, base_url, server.model or models[0], key, attached=attached)
     log_format = server.log_format
     if attached is not None:
-        with attached.path.open("rb") as file:
-            log_format = log_format or formats.detect(file.read(formats.HEAD_BYTES))
-        served.watch = LogWatch(attached.path, log_format, attached.size_at_start)
+        log_format = log_format or formats.detect(next(attached.pieces(0), b"")[: formats.HEAD_BYTES])
+        served.watch = LogWatch(attached.path, log_format, attached.size_at_start, attached.pieces)
+        if (unread := served.watch.why_unknown(attached=True)) is not None:
+            session.say(f"{attached.path}: of no known format: {unread}")
     served.facts = await facts.of_endpoint(base_url, software=server.software, log_format=log_format, api_key=given_key)
     return served
 
@@ -362,9 +364,8 @@ async def wait_for_open_requests(served: Served, clock: Clock) -> Doubt | None:
     give_up = clock.now_ns() + _END_WAIT_NS
     try:
         while True:
-            changed = served.attached.changed() if served.attached is not None else None
-            if changed is not None:
-                raise InputError(changed)
+            if served.attached is not None and (why := await to_thread.run_sync(served.attached.gone)) is not None:
+                raise InputError(why)
             ended = None
             if served.process is not None and served.process.exit_code() is not None:
                 ended = await served.process.wait_exit()
@@ -372,13 +373,15 @@ async def wait_for_open_requests(served: Served, clock: Clock) -> Doubt | None:
             if not left or ended is not None or clock.now_ns() >= give_up:
                 break
             await clock.sleep_until(clock.now_ns() + _END_POLL_NS)
+        attached = served.attached is not None
+        unread = served.watch.why_unknown(attached=attached) if left is None else None
     except InputError as error:  # what the agents did is worth more than the wait
         return Doubt("log-gone", str(error), "keep the server's log in place while a run lasts")
     if left is None:
         return Doubt(
             "unknown-log",
             "the log's format is not known: open requests at the end were not waited for",
-            "name it with --log-format",
+            unread or "name it with --log-format",
         )
     if left and ended is not None:
         return Doubt(

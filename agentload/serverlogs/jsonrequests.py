@@ -7,7 +7,8 @@ import json
 from dataclasses import replace
 from typing import Any, Final
 
-from agentload.core.records import LogFacts, LoggedRequest, Timeline
+from agentload.core.packed import came, told
+from agentload.core.records import LogFacts, Timeline
 from agentload.serverlogs.lines import Kind
 from agentload.serverlogs.servedlog import ServedLog
 
@@ -49,16 +50,9 @@ class JsonRequests(ServedLog):
         self._seen.add((rid, ended))
         self._start.served = True
         self._at = ended if ended is not None else self._at
-        told = {**fields, "t_arrived": arrived, "t_end": ended}
-        proofs = tuple((name, self._proof()) for name, value in told.items() if value is not None)
-        whole = {**dict.fromkeys(_NULL), **told}
-        self._end(LoggedRequest(**whole, boot=self._start.index, label=rid, server_id=rid, proofs=proofs))
-
-
-_NULL: Final = (
-    *("slot", "prompt_tokens", "cached_tokens", "new_prefill_tokens", "decoded_tokens", "t_slot"),
-    *("prefill_start", "prefill_end", "decode_start", "decode_end", "prefill_ms", "decode_ms", "finish"),
-)
+        where = self._number, self._offset
+        one = came(self._start.index, rid, None, where)
+        self._end(told(one, where, {**fields, "t_arrived": arrived, "t_end": ended}))
 
 
 def decoded(line: bytes) -> dict[str, Any] | None:

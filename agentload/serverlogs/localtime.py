@@ -24,19 +24,25 @@ class LocalClock:
     def __init__(self) -> None:
         self._base_s = 0
         self._last_s: int | None = None
+        self._same: tuple[bytes, int] = (b"", 0)  # the last stamp and its time: many lines have the one before's
 
     def of_year(self, stamp: bytes) -> int | None:
         """Return the time of `YYYY-MM-DD HH:MM:SS` in ns; None when there is no such time."""
+        if stamp == self._same[0]:
+            return self._same[1]
         seconds = _in_day(stamp[11:19])
         year, month, day = int(stamp[:4]), int(stamp[5:7]), int(stamp[8:10])
         if seconds is None or not 1970 <= year <= 2100 or not 1 <= month <= 12:
             return None
         if not 1 <= day <= calendar.monthrange(year, month)[1]:
             return None
-        return ((date(year, month, day).toordinal() - _EPOCH) * _DAY_S + seconds) * SECOND_NS
+        self._same = (stamp, ((date(year, month, day).toordinal() - _EPOCH) * _DAY_S + seconds) * SECOND_NS)
+        return self._same[1]
 
     def without_year(self, stamp: bytes) -> int | None:
         """Return the time of `MM-DD HH:MM:SS` in ns; None when there is no such time."""
+        if stamp == self._same[0]:
+            return self._same[1]
         seconds = _in_day(stamp[6:14])
         month, day = int(stamp[:2]), int(stamp[3:5])
         if seconds is None or not 1 <= month <= 12 or not 1 <= day <= _DAYS_IN[month]:
@@ -46,7 +52,8 @@ class LocalClock:
             self._base_s += 365 * _DAY_S
             now_s += 365 * _DAY_S
         self._last_s = now_s
-        return now_s * SECOND_NS
+        self._same = (stamp, now_s * SECOND_NS)
+        return self._same[1]
 
 
 def _in_day(clock: bytes) -> int | None:

@@ -5,16 +5,15 @@ suspect lines and its requests by the id that their answers have. Neither log ha
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from agentload.core.packed import Packer, flat
+from agentload.core.packed import NAMES, Flat, Packer, came, told
 from agentload.core.records import (
     Boot,
     DecodeBatches,
     LogFacts,
-    LoggedRequest,
     Proof,
     Setting,
     Statistic,
@@ -30,8 +29,10 @@ from agentload.serverlogs.statistics import Ranks, Statistics
 
 _MS_NS: Final = 1_000_000
 _WHY_BYTES: Final = 200
-MOST_OPEN: Final = 20_000  # requests, 40 MB: where a log does not tell when they end, no more will come of the oldest
+MOST_OPEN: Final = 20_000  # requests, 10 MB: where a log does not tell when they end, no more will come of the oldest
 Value = str | int | float | bool
+# Places of values in an open request.
+LABEL, ARRIVED, ENDED, FINISH = (NAMES.index(name) for name in ("label", "t_arrived", "t_end", "finish"))
 
 
 @dataclass(slots=True)
@@ -67,10 +68,11 @@ class ServedLog:
         self._suspects: list[tuple[int, Proof, str]] = []
         self._done = Packer()
         # Not a dict: to find its first one it passes over all that were taken out before it, 14 us of a line's 49.
-        self._open: OrderedDict[str, LoggedRequest] = OrderedDict()
+        self._open: OrderedDict[str, Flat] = OrderedDict()
         self._number, self._offset = 1, 0  # of the present line
         self._at: int | None = None  # time of the last line that has one
-        self._starts = [Start(0, 1)]
+        self._start = Start(0, 1)
+        self._starts = [self._start]
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the log."""
@@ -119,10 +121,6 @@ class ServedLog:
 
     # ---- where and when --------------------------------------------------------------------------------------------
 
-    @property
-    def _start(self) -> Start:
-        return self._starts[-1]
-
     def _proof(self) -> Proof:
         return Proof(self._number, self._offset)
 
@@ -148,7 +146,8 @@ class ServedLog:
         start = self._start
         if kind in start.opened or start.served or start.ready is not None:
             self._end_requests()
-            self._starts.append(Start(len(self._starts), self._number))
+            self._start = Start(len(self._starts), self._number)
+            self._starts.append(self._start)
         self._start.opened.add(kind)
 
     def _is_ready(self) -> Kind:
@@ -206,44 +205,20 @@ class ServedLog:
         self._start.served = True
         if rid not in self._open:
             if len(self._open) >= MOST_OPEN:
-                self._end(next(iter(self._open.values())))
-            self._open[rid] = LoggedRequest(
-                boot=self._start.index,
-                label=rid,
-                slot=None,
-                prompt_tokens=None,
-                cached_tokens=None,
-                new_prefill_tokens=None,
-                decoded_tokens=None,
-                t_slot=None,
-                prefill_start=None,
-                prefill_end=None,
-                decode_start=None,
-                decode_end=None,
-                t_end=None,
-                prefill_ms=None,
-                decode_ms=None,
-                finish=None,
-                proofs=() if at is None else (("t_arrived", self._proof()),),
-                server_id=rid,
-                t_arrived=at,
-            )
+                self._end(self._open.popitem(last=False)[1])
+            self._open[rid] = came(self._start.index, rid, at, (self._number, self._offset))
 
-    def _end(self, one: LoggedRequest) -> None:
-        """A request ended: what is known of it is told."""
-        self._open.pop(one.label, None)
-        known = (one.t_arrived, one.t_end)
-        self._done.add(next((at for at in known if at is not None), self._at or 0), flat(one))
+    def _tell(self, rid: str, fields: Mapping[str, object]) -> None:
+        """The present line tells so much of a request that is open."""
+        self._open[rid] = told(self._open[rid], (self._number, self._offset), fields)
+
+    def _end(self, one: Flat) -> None:
+        """A request that is open no more ended: what is known of it is told."""
+        at = one[ENDED] if one[ARRIVED] is None else one[ARRIVED]
+        self._done.add(self._at or 0 if at is None else at, one)
 
     def _end_requests(self) -> None:
         """No more will be told of those that are open."""
-        for one in list(self._open.values()):
+        for one in self._open.values():
             self._end(one)
-
-
-def proven(one: LoggedRequest, proof: Proof, **fields: object) -> LoggedRequest:
-    """Return a request with fields, each of which that line proves."""
-    told = {name: value for name, value in fields.items() if value is not None}
-    kept = tuple(pair for pair in one.proofs if pair[0] not in told)
-    changes: dict[str, object] = {**told, "proofs": (*kept, *((name, proof) for name in told))}
-    return replace(one, **changes)  # type: ignore[arg-type]  # names and values are the caller's
+        self._open.clear()

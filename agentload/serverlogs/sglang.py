@@ -10,15 +10,17 @@ counts always.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
+from agentload.core.packed import Flat
 from agentload.core.ports import LogReader
-from agentload.core.records import LogFacts, LoggedRequest
+from agentload.core.records import LogFacts
 from agentload.serverlogs import reprs
 from agentload.serverlogs import sglang_grammar as grammar
 from agentload.serverlogs.lines import Kind, uncoloured
 from agentload.serverlogs.localtime import LocalClock
-from agentload.serverlogs.servedlog import ServedLog, Value, proven
+from agentload.serverlogs.servedlog import ARRIVED, LABEL, ServedLog, Value
 
 _NAME: Final = "sglang"
 _LOOKED_AT: Final = 2_000  # bytes of a text that is not known by its beginning: a request's line may hold a megabyte
@@ -27,6 +29,7 @@ _LONGEST_S: Final = 7 * 86_400.0  # a request that took longer has times of a cl
 _MOST_TRIES: Final = 4  # places where the server's part of a finish line may begin: a prompt can hold the same words
 _DURATIONS: Final = ("e2e_latency", "queue_time", "inference_time", "prefill_waiting_latency", "prefill_launch_latency")
 _FINISHES: Final = {"abort": "cancelled"}
+_SHORT, _FIELDS = 64, 4_096  # bytes of a part of a batch's line that is kept, and how many: most come again and again
 
 
 class Reader(ServedLog):
@@ -41,13 +44,13 @@ class Reader(ServedLog):
         self._rank, self._engine = b"", ""
         self._stamped: int | None = None  # time of the present line
         self._finished = False  # a line with a request's tokens came
-        self._awaited: set[str] = set()  # requests whose last line will come
+        self._awaited: set[str] = set()  # open requests whose last line will come
 
     # ---- the port --------------------------------------------------------------------------------------------------
 
     def open_requests(self) -> int:
         """Requests that came and have not ended, where the log tells both (--log-requests)."""
-        return len(self._awaited & self._open.keys())
+        return len(self._awaited)
 
     def close(self) -> LogFacts:
         """Say that the log has ended, and return what it told."""
@@ -55,7 +58,8 @@ class Reader(ServedLog):
             self._say(
                 "requests-not-logged",
                 "the log tells of no request by itself: of batches only",
-                "start SGLang with --log-requests: then each request's tokens and times stand in the log",
+                "start SGLang with --log-requests, and its format text: then each request's tokens and times stand in "
+                "the log",
             )
         return self._facts(counts_requests=self._finished)
 
@@ -119,25 +123,19 @@ class Reader(ServedLog):
         if found is None:
             return None
         what, listed = found.groups()
-        values: dict[str, float] = {}
+        values: list[tuple[str, float]] = []
         for part in listed.rstrip(b", ").split(b", "):
-            head, _, told = part.partition(b": ")
-            known = grammar.BATCH_KEYS.get(head)
-            if known is None:
-                if grammar.BATCH_OTHER.fullmatch(part) is None:
-                    return Kind.UNKNOWN
-                continue
-            pattern, name = known
-            value = pattern.fullmatch(told)
-            if value is None or name in values:
+            field = _field(part) if len(part) <= _SHORT else _field.__wrapped__(part)
+            if field is None:
                 return Kind.UNKNOWN
-            values[name] = round(float(value[1]) * 100, 2) if name in grammar.SHARES else float(value[1])
-        if not values.keys() >= grammar.NEEDED[what]:
+            values += field
+        names = {name for name, _ in values}
+        if len(names) < len(values) or not names >= grammar.NEEDED[what]:
             return Kind.UNKNOWN
-        same = tuple(pair for pair in values.items() if pair[0] not in grammar.RATES)
+        same = tuple([pair for pair in values if pair[0] not in grammar.RATES])
         if self._ranks.repeats((what, self._engine, same), self._at or 0, self._rank):
             return self._tell_ranks()
-        return self._statistic(what.decode("ascii").lower(), self._engine, list(values.items()))
+        return self._statistic(what.decode("ascii").lower(), self._engine, values)
 
     # ---- start-up --------------------------------------------------------------------------------------------------
 
@@ -191,12 +189,12 @@ class Reader(ServedLog):
         name = rid[1].decode("utf-8", "replace")
         self._finished = True
         self._begin(name, None)
-        self._awaited.discard(name)
-        self._end(self._told(self._open[name], info))
+        self._tell(name, self._told(info, arrives=self._open[name][ARRIVED] is None))
+        self._end(self._open.pop(name))
         return Kind.UNDERSTOOD
 
-    def _told(self, one: LoggedRequest, info: Mapping[str, Any]) -> LoggedRequest:
-        """Return a request with what its finish line has."""
+    def _told(self, info: Mapping[str, Any], *, arrives: bool) -> dict[str, object]:
+        """Return what a finish line tells of its request; when it came only if that is not known (`arrives`)."""
         prompt, cached = _count(info.get("prompt_tokens")), _count(info.get("cached_tokens"))
         if prompt is not None and cached is not None and cached > prompt:
             self._say(
@@ -218,24 +216,27 @@ class Reader(ServedLog):
         placed = {
             name: end_ns + round(seconds * 1e9)
             for name, seconds in (times or {}).items()
-            if end_ns is not None and (name != "t_arrived" or one.t_arrived is None)
+            if end_ns is not None and (name != "t_arrived" or arrives)
         }
-        fields: dict[str, object] = {
+        return {
             "prompt_tokens": prompt,
             "cached_tokens": cached,
             "new_prefill_tokens": None if prompt is None or cached is None else prompt - cached,
             "decoded_tokens": _count(info.get("completion_tokens")),
             "finish": _FINISHES.get(kind, kind) if isinstance(kind, str) else None,
             "t_end": end_ns,
+            **placed,
         }
-        return proven(one, self._proof(), **fields, **placed)
+
+    def _end(self, one: Flat) -> None:
+        self._awaited.discard(one[LABEL])
+        super()._end(one)
 
     def _time_stats(self, found: re.Match[bytes]) -> Kind:
         """Take a line of --enable-request-time-stats-logging: it comes when the request's last token has."""
         name = found[1].decode("utf-8", "replace")
         counts = {key: int(number) for key, number in grammar.TIMES_ITEM.findall(found[2])}
         prompt, cached = counts.get(b"input_len"), counts.get(b"cached_input_len")
-        self._begin(name, None)
         forward_ns = round(float(found[4]) * _MS_NS) if _is_number(found[4]) else None
         at = self._stamped
         fields: dict[str, object] = {
@@ -246,8 +247,23 @@ class Reader(ServedLog):
         }
         if prompt is not None and cached is not None and cached <= prompt:
             fields |= {"cached_tokens": cached, "new_prefill_tokens": prompt - cached}
-        self._open[name] = proven(self._open[name], self._proof(), **fields)
+        self._begin(name, None)
+        self._tell(name, fields)
         return Kind.UNDERSTOOD
+
+
+@lru_cache(_FIELDS)
+def _field(part: bytes) -> tuple[tuple[str, float], ...] | None:
+    """Return name and value of a part of a batch's line; none where it is passed over; None when it cannot be one."""
+    head, _, told = part.partition(b": ")
+    known = grammar.BATCH_KEYS.get(head)
+    if known is None:
+        return None if grammar.BATCH_OTHER.fullmatch(part) is None else ()
+    pattern, name = known
+    value = pattern.fullmatch(told)
+    if value is None:
+        return None
+    return ((name, round(float(value[1]) * 100, 2) if name in grammar.SHARES else float(value[1])),)
 
 
 def _server_part(text: bytes, rid: str) -> Mapping[str, Any] | None:

@@ -17,12 +17,12 @@ from agentload.serverlogs import reprs
 from agentload.serverlogs import vllm_grammar as grammar
 from agentload.serverlogs.lines import Kind, uncoloured
 from agentload.serverlogs.localtime import LocalClock
-from agentload.serverlogs.servedlog import ServedLog, proven
+from agentload.serverlogs.servedlog import FINISH, ServedLog
 
 _NAME: Final = "vllm"
 _LOOKED_AT: Final = 2_000  # bytes of a text that is not known by its beginning: a request's line may hold a megabyte
 _ENDS: Final = {b"aborted": "cancelled", b"failed": "error"}
-_RANK: Final = re.compile(r"_(?:TP|PP|EP|PCP|DCP|CP)\d+|^VllmWorker-\d+$")
+_RANK: Final = re.compile(rb"_(?:TP|PP|EP|PCP|DCP|CP)\d+|^VllmWorker-\d+$")
 
 
 class Reader(ServedLog):
@@ -34,7 +34,7 @@ class Reader(ServedLog):
         """`stamps[i]`: receive time (Unix ns) of line i."""
         super().__init__(stamps)
         self._clock = LocalClock()
-        self._level, self._process, self._pid = b"", "", b""
+        self._level, self._process, self._pid = b"", b"", b""
         self._warned = False  # the source of a Python warning may follow
         self._failed: tuple[bytes, bytes] | None = None  # process and stamp of the error that is being told of
         self._requests_told = False
@@ -60,7 +60,7 @@ class Reader(ServedLog):
 
     def _take(self, number: int, offset: int, raw: bytes) -> Kind:
         self._number, self._offset = number, offset
-        text = uncoloured(raw)
+        text = uncoloured(raw) if b"\x1b" in raw else raw
         warned, self._warned = self._warned, False
         found = grammar.PREFIX.fullmatch(text)
         if found is None:
@@ -70,14 +70,14 @@ class Reader(ServedLog):
         if stamped is None:
             return Kind.UNKNOWN
         self._time(stamped)
-        self._process, self._pid, self._level = (process or b"").decode("ascii"), pid or b"", level
+        self._process, self._pid, self._level = process or b"", pid or b"", level
         failed = (self._pid, stamp) if level in (b"ERROR", b"CRITICAL") else None
         again, self._failed = failed is not None and failed == self._failed, failed
         return Kind.UNDERSTOOD if again else self._body(body or b"")
 
     def _without_prefix(self, text: bytes, *, warned: bool) -> Kind:
         if (found := grammar.TILELANG.fullmatch(text)) is not None:
-            self._process, self._pid = (found[1] or b"").decode("ascii"), found[2] or b""
+            self._process, self._pid = found[1] or b"", found[2] or b""
             self._time(self._clock.without_year(found[3][5:]))
             return self._compiles(found[4])
         bare = grammar.PROCESS.sub(b"", text, count=1) if text.startswith(b"(") else text
@@ -99,10 +99,11 @@ class Reader(ServedLog):
         return Kind.IGNORED
 
     def _body(self, text: bytes) -> Kind:
-        for attempt in (self._serving, self._starting):
-            kind = attempt(text)
-            if kind is not None:
-                return kind
+        kind = self._serving(text)
+        if kind is None:
+            kind = self._starting(text)
+        if kind is not None:
+            return kind
         if grammar.OURS.match(text) is not None:
             return Kind.UNKNOWN
         # The banner has an empty line above its art. While a server serves, such a one is what is left of a torn line.
@@ -118,18 +119,19 @@ class Reader(ServedLog):
     # ---- while it serves -------------------------------------------------------------------------------------------
 
     def _serving(self, text: bytes) -> Kind | None:
-        if text.startswith(grammar.ENGINE_LINE):
+        if text.startswith(grammar.REQUEST_LINES):
+            kind = self._of_request(text)
+            if kind is not None:
+                return kind
+        elif text.startswith(grammar.ENGINE_LINE):
             if (found := grammar.ITERATION.fullmatch(text)) is not None:
-                return self._iteration(*(int(part) for part in found.groups()[1:]))
+                return self._iteration(*map(int, found.groups()[1:]))
             found = grammar.STATS.fullmatch(text)
             return None if found is None else self._stats(found[1].decode("ascii"), found[2])
-        if (found := grammar.STATS.fullmatch(text)) is not None:
+        elif (found := grammar.STATS.fullmatch(text)) is not None:
             return self._stats(found[1].decode("ascii"), found[2])
-        if (found := grammar.SPECULATION.fullmatch(text)) is not None:
+        elif (found := grammar.SPECULATION.fullmatch(text)) is not None:
             return self._speculation(found)
-        kind = self._of_request(text)
-        if kind is not None:
-            return kind
         compiles = grammar.JIT.search(text[:_LOOKED_AT]) or grammar.COMPILES.search(text[:_LOOKED_AT])
         return self._compiles(text) if compiles else None
 
@@ -213,18 +215,19 @@ class Reader(ServedLog):
         self._begin(rid, self._at)
         return Kind.UNDERSTOOD
 
-    def _generated(self, rid: str, reason: bytes) -> Kind:
+    def _ended(self, rid: str, finish: str) -> Kind:
         self._came(rid)
-        if reason not in grammar.NOT_FINISHED:
-            finish = "cancelled" if reason == b"abort" else reason.decode("ascii")
-            self._open[rid] = proven(self._open[rid], self._proof(), finish=finish, t_end=self._at)
+        self._tell(rid, {"finish": finish, "t_end": self._at})
         return Kind.UNDERSTOOD
 
+    def _generated(self, rid: str, reason: bytes) -> Kind:
+        if reason in grammar.NOT_FINISHED:
+            return self._came(rid)
+        return self._ended(rid, "cancelled" if reason == b"abort" else reason.decode("ascii"))
+
     def _aborted(self, rid: str, finish: str = "cancelled") -> Kind:
-        self._came(rid)
-        if self._open[rid].finish is None:
-            self._open[rid] = proven(self._open[rid], self._proof(), finish=finish, t_end=self._at)
-        return Kind.UNDERSTOOD
+        one = self._open.get(rid)
+        return self._ended(rid, finish) if one is None or one[FINISH] is None else self._came(rid)
 
     # ---- start-up --------------------------------------------------------------------------------------------------
 

@@ -139,6 +139,13 @@ TILELANG: Final = re.compile(
     re.DOTALL,
 )
 
+REQUEST_LINES: Final = (
+    b"Received request ",
+    b"Added request ",
+    b"Generated response ",
+    b"Aborted request",
+    b"Request ",
+)
 _ID: Final = rb"([^\s,]{1,200})"
 RECEIVED: Final = re.compile(rb"Received request " + _ID + rb": .*params: .*", re.DOTALL)
 ADDED: Final = re.compile(rb"Added request " + _ID + rb"\.")

@@ -1,7 +1,8 @@
-"""Which program put something in front of each line of a server's log, and which command takes it away?
+"""Why is no line of a server's log of a known format, and what helps?
 
 journald, docker and others give each line a time, a host or a name. Such a log is not read: its times and offsets would
-be another file's. But it can be said what stands behind, and how to get it.
+be another file's. But it can be said what stands behind, and how to get it. Nor is one read that vLLM or SGLang was
+told to write as JSON.
 
 A prefix is one regular expression, of the part of the syntax that Python and `sed -E` share, so that what is looked for
 and what the command removes is the same. Several may stand in a row (kubectl logs --prefix --timestamps).
@@ -16,9 +17,11 @@ from itertools import groupby
 from typing import Final
 
 from agentload.serverlogs import formats
+from agentload.serverlogs.jsonrequests import decoded
 
 _LEAST_SHARE: Final = 0.5  # of the lines that have it: a program that puts something in front does so everywhere
 _MOST_LAYERS: Final = 3
+_AT_ONCE: Final = {"sed": "-u", "jq": "--unbuffered"}  # has a program write each line when it has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +35,26 @@ class Behind:
     steps: tuple[str, ...]  # shell commands that take it away, each from stdin to stdout
     instead: str  # how to get the log without it; empty where nothing can be said
 
-    def sentence(self, file: str | None) -> str:
-        """Say what was found, and the command to read the log with; `file` None: it came on stdin."""
-        first, *more = self.steps
-        reading = ("...", first) if file is None else (f"{first} {shlex.quote(file)}",)
-        command = " | ".join((*reading, *more, "agentload account -"))
+    def sentence(self, file: str | None, *, grows: bool = False) -> str:
+        """Say what was found, and what helps; `file` None: the log came on stdin, or its server is ours.
+
+        Of a log that `grows` it is a file that follows it, else the command to read it with.
+        """
+        if grows and file is not None:
+            steps = (f"{name} {_AT_ONCE[name]} {more}" for name, more in (one.split(" ", 1) for one in self.steps))
+            command = (
+                f"let `tail -n +1 -F {shlex.quote(file)} | {' | '.join(steps)} > FILE` run, and give FILE as the log"
+            )
+        elif grows:
+            command = "have it written without"
+        else:
+            first, *others = self.steps
+            reading = ("...", first) if file is None else (f"{first} {shlex.quote(file)}",)
+            command = f"`{' | '.join((*reading, *others, 'agentload account -'))}`"
         instead = f"; or at the source: {self.instead}" if self.instead else ""
         return (
             f"{self.lines:,} of its first {self.looked_at:,} lines are of {self.format}, behind what {self.by} puts in "
-            f"front: `{command}`{instead}"
+            f"front: {command}{instead}"
         )
 
 
@@ -102,9 +116,36 @@ _LAYERS: Final = (
     _Layer("docker compose logs", r"^([0-9]+\|)?[^ |]+ +\| ", "`docker compose logs --no-log-prefix`"),
     _Layer("ts", "^[A-Z][a-z]{2} [ 0-9][0-9] [0-9:.]+ "),
 )
+_STAMP: Final = re.compile(rb"^\[[0-9-]{10} [0-9:.]+\] (?=\{)")  # before requests that SGLang writes as JSON
+_NOT_AS_JSON: Final = (
+    "its lines are JSON, and of these servers' logs only text is read: start vLLM without a JSON formatter "
+    "(--logging-config, VLLM_LOGGING_CONFIG_PATH), SGLang with --log-requests-format text"
+)
 _COLOURS: Final = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 _SLASH: Final = ("/", "\\/")
 _COLOURS_SED: Final = r"s/\x1b\[[0-9;]*[A-Za-z]//g"
+
+
+def why_unknown(head: bytes, file: str | None, *, grows: bool = False) -> str | None:
+    """Say why no line of a log's head is of a known format, and what helps; None when that cannot be told.
+
+    To be asked when `formats.look` finds no format; arguments as `Behind.sentence` has them.
+    """
+    found = behind(head)
+    if found is not None:
+        return found.sentence(file, grows=grows)
+    lines = _lines(head)
+    return _NOT_AS_JSON if sum(map(_is_json, lines)) > _LEAST_SHARE * len(lines) else None
+
+
+def _lines(head: bytes) -> list[bytes]:
+    pieces = head[: formats.HEAD_BYTES].split(b"\n")
+    return [line.rstrip(b"\r") for line in (pieces[:-1] or pieces) if line.strip()]
+
+
+def _is_json(line: bytes) -> bool:
+    """Whether it is an object of JSON, maybe behind SGLang's stamp, and none of docker's."""
+    return _unpacked(line) is None and decoded(_STAMP.sub(b"", line)) is not None
 
 
 def behind(head: bytes) -> Behind | None:
@@ -112,8 +153,7 @@ def behind(head: bytes) -> Behind | None:
 
     To be asked when `formats.look` finds none. Of several ways the one that leaves most lines of a format is taken.
     """
-    pieces = head[: formats.HEAD_BYTES].split(b"\n")
-    lines = [line.rstrip(b"\r") for line in (pieces[:-1] or pieces) if line.strip()]
+    lines = _lines(head)
     plain = [_COLOURS.sub(b"", line) for line in lines]
     coloured = sum(one != line for one, line in zip(plain, lines, strict=True)) >= _LEAST_SHARE * len(lines)
     known = formats.installed()

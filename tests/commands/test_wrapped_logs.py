@@ -62,3 +62,10 @@ def test_a_log_without_a_prefix_is_told_nothing_of_it(tmp_path: Path) -> None:
     done = program("account", "-", cwd=tmp_path, stdin=DS4)
     assert done.returncode == 0
     assert "behind" not in done.stdout + done.stderr
+
+
+def test_a_log_of_json_is_a_log_without_requests_and_what_to_do_is_said(tmp_path: Path) -> None:
+    (tmp_path / "j.log").write_bytes(b'{"levelname": "INFO", "message": "Application startup complete."}\n' * 5)
+    done = program("account", "j.log", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("agentload: no request found in j.log: its lines are JSON, ")

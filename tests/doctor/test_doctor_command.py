@@ -18,6 +18,7 @@ from agentload.agents.workspace import Repository
 from agentload.servers.process import free_port
 from tests.agents.scripted_server import HANG, ScriptedServer
 from tests.doctor.chat_servers import ChatServer, reply, serving
+from tests.ports import nobody
 from tests.program import PROGRAM, Done, program, started
 
 
@@ -140,7 +141,8 @@ def only_fail(done: Done) -> str:
 
 
 def test_a_closed_port_is_one_line(here: dict[str, str]) -> None:
-    line = only_fail(doctor(here, "--base-url", f"http://127.0.0.1:{free_port()}/v1"))
+    with nobody() as port:
+        line = only_fail(doctor(here, "--base-url", f"http://127.0.0.1:{port}/v1"))
     assert "connection failed" in line
     assert "start the server, or correct --base-url" in line
 
@@ -212,7 +214,7 @@ def test_a_server_that_never_answers_is_left_when_its_time_is_over(here: dict[st
         return (HANG,) if seen.line.startswith("POST ") else ChatServer().play(seen)
 
     with serving(ScriptedServer(play=play)) as server:
-        every = found(doctor(here, "--base-url", server.url, "--timeout", "1", "--json"))
+        every = found(doctor(here, "--base-url", server.url, "--timeout", "5", "--json"))
     assert every["chat"]["level"] == "FAIL"
     assert every["chat"]["found"].startswith("a chat request failed: cut off")
     assert every["context"]["level"] == "OK"

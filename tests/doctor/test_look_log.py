@@ -162,3 +162,17 @@ async def test_a_log_of_no_known_format_has_none_of_our_requests(tmp_path: Path)
     said = await silent.settle([answered(350, 48)], Clock())
     assert (said.format, said.known, said.ours, said.found) == (None, plugins.names(plugins.SERVERLOGS), 1, 0)
     assert said.lines.total == 2
+
+
+@pytest.mark.parametrize("named", [None, "vllm"])
+async def test_of_a_log_behind_a_prefix_it_is_said_what_stands_in_front(named: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_text("".join(f"server-1  | 1130 12:00:0{n} ds4-server: {n} slots are free\n" for n in range(5)))
+    append(path, "server-1  | 1130 12:00:05 ds4-server: listening on http://127.0.0.1:8000\n")
+    said = await SilentLog(AttachedLog(path), named).settle([], Clock())
+    assert said.why_unknown is not None
+    assert "behind what docker compose logs puts in front: let `tail -n +1 -F " in said.why_unknown
+
+
+async def test_of_a_log_of_a_known_format_nothing_is_said_to_stand_in_front(log: Path) -> None:
+    assert (await SilentLog(AttachedLog(log), None).settle([], Clock())).why_unknown is None

@@ -42,6 +42,12 @@ def test_a_log_of_no_known_format_names_those_that_are() -> None:
     assert "ds4, llamacpp" in found.advice
 
 
+@pytest.mark.parametrize("log_format", [None, "ds4"])
+def test_what_stands_in_front_of_the_lines_of_a_log_is_what_to_do_about_it(log_format: str | None) -> None:
+    log = replace(LOG, format=log_format, lines=LineCount(0, 0, 100), why_unknown="behind what ts puts in front")
+    assert servers.log_format(log).advice == "behind what ts puts in front"
+
+
 def test_many_unknown_lines_are_a_warning_with_an_example() -> None:
     lines = LineCount(90, 0, 10, examples=((Proof(3, 80), "what is this"),))
     found = servers.log_format(replace(LOG, lines=lines))

@@ -30,7 +30,8 @@ from agentload.report import terminal
 from agentload.run.interrupt import first_of_ours
 from agentload.run.logwatch import LogWatch
 from agentload.run.serving import Served, wait_for_open_requests, while_it_runs
-from agentload.servers.process import ServerProcess, free_port
+from agentload.servers.process import ServerProcess
+from tests.ports import nobody
 from tests.processes import gone
 from tests.run.chat_model import ChatModel
 from tests.run.runs import AGENTLOAD, ROOT, Made, derived_bytes, environment, fields_of, make, only_run
@@ -169,30 +170,78 @@ async def test_a_log_that_its_server_would_overwrite_gets_no_marker_and_the_side
     assert "doubt (sidecar-markers)" in terminal.render(found)
 
 
-async def test_a_log_that_is_rotated_away_in_mid_run_costs_the_log_and_not_the_run(
+class Rotated:
+    """A log that is renamed before its server's fourth request, `times` in one go, and opened anew by name or not."""
+
+    def __init__(self, folder: Path, *, reopened: bool, times: int = 1) -> None:
+        self.path = folder / "server.log"
+        self.old = folder / f"server.log.{times}"
+        self._reopened, self._times = reopened, times
+        self._file = self.path.open("ab", buffering=0)
+
+    def write(self, line: str) -> None:
+        if "task 3 | processing" in line:
+            for number in range(self._times, 0, -1):
+                self.path.rename(self.path.with_name(f"server.log.{number}"))
+                if self._reopened:
+                    self._file.close()
+                    self._file = self.path.open("ab", buffering=0)
+                else:
+                    self.path.touch()
+        self._file.write(line.encode())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@pytest.mark.parametrize("reopened", [False, True], ids=["renamed", "reopened"])
+async def test_a_log_that_is_rotated_in_mid_run_is_had_whole(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path, reopened: bool
+) -> None:
+    log = Rotated(tmp_path, reopened=reopened)
+    async with ChatModel(log=log.write) as model:
+        fields = fields_of(server={"base_url": model.url, "log": str(log.path)})
+        made = await make(tmp_path / "runs", cache_dir, fields)
+    log.close()
+    old, new = log.old.read_bytes(), log.path.read_bytes()
+    assert (b"task 5 | processing" in new) == reopened
+    manifest = made.run.read_manifest()
+    assert (manifest.status, manifest.why) == ("success", None)
+    assert made.run.server_log.read_bytes() == old + new
+    assert manifest.server["log_bytes"] == len(old) + len(new)
+    (doubt,) = manifest.doubts
+    then = f", then the {len(new):,} that its server has written under the old name since then" if reopened else ""
+    assert doubt["code"] == "log-rotated"
+    assert doubt["message"] == (
+        f"{log.path} was rotated: another file has its name now: server.log has the {len(old):,} bytes of the file "
+        f"that it was at the start{then}"
+    )
+    assert [(one["action"], one["where"], one["offset"] is None) for one in made.markers()] == [
+        ("begin", "log", False),
+        ("end", "sidecar", True),
+    ]
+    assert [one["code"] for one in check_joined(made)["doubts"]] == ["log-rotated"]
+
+
+async def test_what_may_be_missing_of_a_rotated_log_is_said_with_what_to_do(
     cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
 ) -> None:
-    log = tmp_path / "server.log"
-    with log.open("ab", buffering=0) as file:
-
-        def write(line: str) -> None:
-            file.write(line.encode())
-            if "task 3 | processing" in line:
-                log.rename(tmp_path / "server.log.1")
-
-        async with ChatModel(log=write) as model:
-            fields = fields_of(server={"base_url": model.url, "log": str(log)})
-            made = await make(tmp_path / "runs", cache_dir, fields)
+    log = Rotated(tmp_path, reopened=True, times=2)
+    async with ChatModel(log=log.write) as model:
+        fields = fields_of(server={"base_url": model.url, "log": str(log.path)})
+        made = await make(tmp_path / "runs", cache_dir, fields)
+    log.close()
     manifest = made.run.read_manifest()
-    assert (manifest.status, manifest.why) == (
-        "partial",
-        f"--server-log cannot be copied: {log} cannot be read: No such file or directory",
+    assert made.run.server_log.read_bytes() == log.old.read_bytes()
+    new = log.path.read_bytes()
+    (doubt,) = (one for one in manifest.doubts if one["code"] == "log-rotated")
+    assert (manifest.status, manifest.why) == ("partial", doubt["message"])
+    assert str(manifest.why).endswith(
+        f"at the start, not the {len(new):,} of the new one, which may be of its server too"
     )
-    assert [one["end"] for one in manifest.agents] == ["answered", "answered"]
-    assert [(one["action"], one["where"]) for one in made.markers()] == [("begin", "log"), ("end", "sidecar")]
-    assert "log-gone" in [one["code"] for one in manifest.doubts]
-    found = accounts.account(made.run.path)
-    assert found["segments"][0]["whole"]["decoded_tokens"] == 135
+    (command,) = re.findall(r"^if they are: (cat .*) && agentload account \S+$", doubt["advice"])
+    await anyio.run_process(["sh", "-c", command])
+    check_joined(made)
 
 
 async def test_a_log_that_is_truncated_in_mid_run_costs_the_log_and_not_the_run(
@@ -305,12 +354,13 @@ async def test_work_is_broken_off_when_its_server_ends(tmp_path: Path) -> None:
 
 async def test_a_server_behind_a_wrapper_that_is_gone_when_the_work_is_done_is_an_error(tmp_path: Path) -> None:
     """The wrapper runs, and nobody listens any more."""
-    clock, port = SystemClock(), free_port()
+    clock = SystemClock()
     process = ServerProcess(["sleep", "1000"], tmp_path / "log", tmp_path / "times", clock, env=dict(os.environ))
-    served = Served("launch", "", f"http://127.0.0.1:{port}/v1", "m", "none", process=process)
-    with pytest.raises(ServerError, match=rf"nobody listens at http://127\.0\.0\.1:{port}/v1 any more, though"):
-        async with while_it_runs(served):
-            pass
+    with nobody() as port:
+        served = Served("launch", "", f"http://127.0.0.1:{port}/v1", "m", "none", process=process)
+        with pytest.raises(ServerError, match=rf"nobody listens at http://127\.0\.0\.1:{port}/v1 any more, though"):
+            async with while_it_runs(served):
+                pass
     process.stop(0.0)
 
 
@@ -384,6 +434,21 @@ async def test_a_server_whose_log_has_no_known_format_is_accounted_for_by_its_an
     found = accounts.account(made.run.path)
     assert (found["requests"]["client_only"], found["segments"][0]["whole"]["decoded_tokens"]) == (6, 135)
     assert "log-format-unknown" in [one["code"] for one in found["doubts"]]
+
+
+async def test_what_stands_in_front_of_each_line_of_a_log_is_said_at_once_and_again_with_the_account(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    log = tmp_path / "wrapped.log"
+    log.write_text("server-1  | 0.00.999.507 I srv  llama_server: listening on http://127.0.0.1:18080\n" * 3)
+    with running(tmp_path / "server.log", "ab", cache_dir) as url:
+        made = await make(tmp_path / "runs", cache_dir, fields_of(server={"base_url": url, "log": str(log)}))
+    why = "3 of its first 3 lines are of llamacpp, behind what docker compose logs puts in front: let `tail -n +1 -F "
+    assert [line for line in made.said if line.startswith(f"{log}: of no known format: {why}{log} | sed -u -E ")]
+    (doubt,) = (one for one in made.run.read_manifest().doubts if one["code"] == "unknown-log")
+    assert doubt["advice"].startswith(why)
+    (found,) = (one for one in accounts.account(made.run.path)["doubts"] if one["code"] == "log-format-unknown")
+    assert found["advice"].startswith(why)
 
 
 async def test_a_launched_server_that_ends_before_it_is_ready_is_an_error_with_its_last_lines(

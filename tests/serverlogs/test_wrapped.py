@@ -176,3 +176,45 @@ def test_behind_what_is_no_servers_log_nothing_is_found(data: bytes) -> None:
 @pytest.mark.parametrize("make", [lambda one: one, _half], ids=["plain", "in part"])
 def test_a_log_of_which_lines_are_known_as_they_stand_is_of_that_format(make: Callable[[bytes], bytes]) -> None:
     assert formats.detect(make(DS4)) == "ds4"
+
+
+def test_a_log_that_grows_is_followed_into_a_file_without_the_prefix(tmp_path: Path) -> None:
+    path = tmp_path / "server log"
+    path.write_bytes(before_each(SERVERS["vllm"], PREFIXES["docker compose logs -t"]))
+    said = wrapped.why_unknown(path.read_bytes(), str(path), grows=True)
+    assert said is not None
+    assert said.endswith("; or at the source: `docker compose logs --no-log-prefix`, leaving out the option for times")
+    (command,) = re.findall(r"front: let `(.*?) > FILE` run, and give FILE as the log;", said)
+    assert command.startswith(f"tail -n +1 -F '{path}' | sed -u -E -e ")
+    ends = command.replace(" -F ", " ", 1)  # what there is now, and no more
+    done = subprocess.run(["/bin/sh", "-c", ends], capture_output=True, check=True)
+    assert done.stdout == SERVERS["vllm"]
+
+
+def test_of_a_server_that_is_ours_it_is_said_how_to_have_its_log_written_without_the_prefix() -> None:
+    said = wrapped.why_unknown(before_each(DS4, "ds4-1  | "), None, grows=True)
+    assert said == (
+        "667 of its first 667 lines are of ds4, behind what docker compose logs puts in front: have it written "
+        "without; or at the source: `docker compose logs --no-log-prefix`"
+    )
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b'{"asctime": "2026-11-30 04:22:54", "levelname": "INFO", "message": "Started server process [1]"}\n',
+        b'[2026-11-30 04:22:54] {"timestamp": "2026-11-30T04:22:54.1", "event": "request.received", "rid": "a"}\n',
+    ],
+    ids=["a formatter's", "SGLang's requests"],
+)
+def test_a_log_of_json_is_said_to_be_none_that_is_read(lines: bytes) -> None:
+    said = wrapped.why_unknown(lines * 3 + b"Traceback (most recent call last):\n", "s.log")
+    assert said is not None
+    assert said.startswith("its lines are JSON, and of these servers' logs only text is read: start vLLM without")
+    assert "VLLM_LOGGING_CONFIG_PATH), SGLang with --log-requests-format text" in said
+    assert wrapped.why_unknown(lines + b"hello\n" * 2, "s.log") is None
+
+
+def test_of_an_empty_log_and_of_any_other_text_nothing_is_said() -> None:
+    assert wrapped.why_unknown(b"", "s.log") is None
+    assert wrapped.why_unknown(b"hello\nworld\n{}, and more\n", "s.log") is None

@@ -11,15 +11,19 @@ from typing import IO
 import pytest
 
 from agentload.errors import InputError
-from agentload.servers.attach import AttachedLog, Writer, writers
+from agentload.servers.attach import AttachedLog, Copied, Writer, writers
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fdinfo").is_dir(), reason="how a file was opened is told by /proc")
 
-# Writes to its stdout what it is told to, byte for byte, and says when that is done.
+# Writes to its stdout what it is told to, byte for byte, or opens its log anew, and says when that is done.
 WRITER = """
 import os, sys
 for line in sys.stdin:
-    os.write(1, bytes.fromhex(line))
+    if line.startswith("reopen "):
+        os.dup2(os.open(line[7:-1], os.O_WRONLY | os.O_APPEND | os.O_CREAT), 1)
+        os.closerange(3, 20)
+    else:
+        os.write(1, bytes.fromhex(line))
     os.write(2, b"done\\n")
 """
 
@@ -51,6 +55,11 @@ class Server:
 
     def write(self, data: bytes) -> None:
         self._told.write(data.hex().encode() + b"\n")
+        self._told.flush()
+        self.wait_done()
+
+    def reopen(self, log: Path) -> None:
+        self._told.write(f"reopen {log}\n".encode())
         self._told.flush()
         self.wait_done()
 
@@ -107,6 +116,7 @@ def test_each_markers_offset_is_its_own_while_the_server_writes_between(log: Pat
             server.write(b"line\npar")
     data = log.read_bytes()
     for number, offset in enumerate(offsets):
+        assert offset is not None
         assert data[offset - 1 :].startswith(b"\nMARK %d\n" % number)
     assert data.count(b"line\npar") == 50
 
@@ -240,7 +250,7 @@ def test_the_copy_has_the_log_from_its_first_byte(log: Path, tmp_path: Path) -> 
         server.write(b"n_ctx = 8192\n")
         attached = AttachedLog(log)
         server.write(b"later\r\n\x00\xff")
-        assert attached.copy_to(tmp_path / "copy.log") == 22
+        assert attached.copy_to(tmp_path / "copy.log") == Copied(own=22, followed=0, missing=0, rotated=None)
     assert (tmp_path / "copy.log").read_bytes() == b"n_ctx = 8192\nlater\r\n\x00\xff"
 
 
@@ -252,16 +262,120 @@ def test_the_place_is_the_logs_inode_and_present_size(log: Path) -> None:
     assert attached.place() == (log.stat().st_ino, 8)
 
 
-def test_a_log_that_was_rotated_away_is_an_error_of_ours(log: Path, tmp_path: Path) -> None:
+def test_a_log_that_was_rotated_away_is_still_there_and_takes_no_marker(log: Path, tmp_path: Path) -> None:
     log.write_bytes(b"line\n")
     attached = AttachedLog(log)
     log.rename(tmp_path / "server.log.1")
-    with pytest.raises(InputError, match=r"server\.log cannot be read: No such file"):
-        attached.place()
-    with pytest.raises(InputError, match=r"--server-log cannot be copied: .*server\.log cannot be read: No such file"):
-        attached.copy_to(tmp_path / "copy.log")
+    assert attached.place() == (attached.inode, 5)
+    said = f"{log} was rotated: no file that can be looked at has its name now"
+    assert attached.news() == f"{said}: the old one is read on"
+    assert attached.news() is None  # it was said
+    assert attached.copy_to(tmp_path / "copy") == Copied(own=5, followed=0, missing=0, rotated=said)
+    assert (tmp_path / "copy").read_bytes() == b"line\n"
     with pytest.raises(InputError, match=r"server\.log: marker cannot be written: No such file"):
         attached.write_marker(b"MARK")
+
+
+def test_a_log_is_copied_whole_when_it_was_rotated_and_removed(log: Path, tmp_path: Path) -> None:
+    with server_on(log, appends=True) as server:
+        server.write(b"before\n")
+        attached = AttachedLog(log)
+        log.unlink()
+        server.write(b"after\n")
+        assert attached.copy_to(tmp_path / "copy").own == 13
+    assert (tmp_path / "copy").read_bytes() == b"before\nafter\n"
+
+
+def test_a_server_that_is_seen_to_write_the_old_file_on_has_nothing_in_the_new_one(log: Path, tmp_path: Path) -> None:
+    """As `create` of logrotate does when nobody tells the server; the new file's line is somebody else's."""
+    with server_on(log, appends=True) as server:
+        server.write(b"before\n")
+        attached = AttachedLog(log)
+        log.rename(tmp_path / "server.log.1")
+        log.write_bytes(b"of another\n")
+        server.write(b"after\n")
+        said = f"{log} was rotated: another file has its name now"
+        assert attached.write_marker(b"MARK") is None
+        assert attached.gone() is None
+        assert attached.copy_to(tmp_path / "copy") == Copied(own=13, followed=0, missing=0, rotated=said)
+    assert (tmp_path / "copy").read_bytes() == b"before\nafter\n"
+    assert log.read_bytes() == b"of another\n"
+
+
+def test_a_server_that_is_seen_to_have_moved_to_the_new_file_is_followed_there(log: Path, tmp_path: Path) -> None:
+    with server_on(log, appends=True) as server:
+        server.write(b"before\n")
+        attached = AttachedLog(log)
+        log.rename(tmp_path / "server.log.1")
+        server.write(b"rest\n")
+        server.reopen(log)
+        server.write(b"new\n")
+        said = f"{log} was rotated: another file has its name now"
+        assert attached.news() == f"{said}: the server goes on there, both are read"
+        assert b"".join(attached.pieces(3)) == b"ore\nrest\nnew\n"
+        log.rename(tmp_path / "server.log.2")  # once more, seen in time
+        server.reopen(log)
+        server.write(b"newest\n")
+        assert attached.gone() is None
+        assert b"".join(attached.pieces(14)) == b"w\nnewest\n"
+        assert attached.copy_to(tmp_path / "copy") == Copied(own=12, followed=11, missing=0, rotated=said)
+    assert (tmp_path / "copy").read_bytes() == b"before\nrest\nnew\nnewest\n"
+
+
+def test_a_new_file_is_not_taken_when_another_one_came_between(log: Path, tmp_path: Path) -> None:
+    with server_on(log, appends=True) as server:
+        server.write(b"before\n")
+        attached = AttachedLog(log)
+        log.rename(tmp_path / "server.log.2")
+        server.reopen(log)
+        server.write(b"nobody looked\n")
+        log.rename(tmp_path / "server.log.1")
+        server.reopen(log)
+        server.write(b"new\n")
+        said = f"{log} was rotated: another file has its name now"
+        assert attached.gone() == said
+        assert (
+            attached.news()
+            == f"{said}: the old one is read on; whether the server goes on in the new one cannot be seen"
+        )
+        assert attached.copy_to(tmp_path / "copy") == Copied(own=7, followed=0, missing=4, rotated=said)
+    assert (tmp_path / "copy").read_bytes() == b"before\n"
+
+
+def test_a_new_file_is_not_taken_when_it_cannot_be_seen_who_writes(log: Path, tmp_path: Path) -> None:
+    log.write_bytes(b"before\n")
+    attached = AttachedLog(log)
+    assert attached.writers == []
+    log.rename(tmp_path / "server.log.1")
+    log.touch()
+    assert attached.gone() is None  # nothing is in it
+    log.write_bytes(b"new\n")
+    assert attached.copy_to(tmp_path / "copy").missing == 4
+    assert (tmp_path / "copy").read_bytes() == b"before\n"
+
+
+def test_a_rotated_log_that_is_truncated_too_has_lost_bytes(log: Path, tmp_path: Path) -> None:
+    log.write_bytes(b"before\n")
+    attached = AttachedLog(log)
+    log.rename(tmp_path / "server.log.1")
+    os.truncate(tmp_path / "server.log.1", 0)
+    said = f"{log} was truncated: the bytes from 0 on are gone or others"
+    assert attached.news() == f"{said}: this run's server log is lost"
+    with pytest.raises(InputError, match=r"--server-log cannot be copied: .* was truncated: "):
+        attached.copy_to(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_log_that_is_closed_is_held_open_no_more(log: Path) -> None:
+    def held() -> int:
+        return sum(os.path.realpath(one) == str(log) for one in Path("/proc/self/fd").iterdir())
+
+    log.write_bytes(b"line\n")
+    attached = AttachedLog(log)
+    assert held() == 1
+    attached.close()
+    attached.close()
+    assert held() == 0
 
 
 @pytest.mark.parametrize("appends", [True, False])

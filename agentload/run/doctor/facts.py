@@ -33,6 +33,7 @@ class LogSays:
     known: Sequence[str]  # formats
     lines: LineCount
     timeline: Timeline
+    why_unknown: str | None = None  # why no line is of a known format, where that can be told
     refusal: str | None = None  # why markers may not go into it
     grew_silent_bytes: int = 0  # before anything of ours was sent
     silent_s: float = 0.0

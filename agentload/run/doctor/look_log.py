@@ -19,7 +19,7 @@ from agentload.core.ports import Clock
 from agentload.core.records import Completion, LogFacts, LoggedRequest, Timeline
 from agentload.errors import InputError
 from agentload.run.doctor.facts import LogSays
-from agentload.serverlogs import formats
+from agentload.serverlogs import formats, wrapped
 from agentload.servers.attach import AttachedLog
 
 _HEAD_BYTES: Final = 1 << 21
@@ -42,7 +42,7 @@ class OwnedLog:
 
     def _look(self, answers: Sequence[Completion]) -> LogSays:
         facts = read_log(self._path, self._times, self._format)
-        return _says(str(self._path), facts, facts, answers, owned=True, size=facts.size)
+        return _says(self._path, facts, facts, answers, owned=True, size=facts.size)
 
 
 class SilentLog:
@@ -83,7 +83,7 @@ class SilentLog:
         except OSError as error:
             raise InputError(f"--server-log: {path} cannot be read: {error.strerror}") from error
         return _says(
-            str(path),
+            path,
             whole,
             since,
             answers,
@@ -127,7 +127,7 @@ def _since(path: Path, begin: int, end: int) -> Iterator[bytes]:
 
 
 def _says(
-    path: str,
+    path: Path,
     whole: LogFacts,
     since: LogFacts,
     answers: Sequence[Completion],
@@ -147,10 +147,11 @@ def _says(
     shows = since.counts_requests or bool(since.requests)
     aligned = align(since, ours)
     return LogSays(
-        path=path,
+        path=str(path),
         owned=owned,
         format=whole.format if known else None,
         known=names,
+        why_unknown=_why_unknown(path, whole, owned=owned),
         lines=whole.lines,
         timeline=since.timeline,
         refusal=refusal,
@@ -166,6 +167,15 @@ def _says(
         clock_error_ns=aligned.clock_error_ns if aligned.timeline is Timeline.UNIX else None,
         wall_ahead_s=wall_ahead_s(ours, since) if since.timeline is Timeline.WALL and known else None,
     )
+
+
+def _why_unknown(path: Path, facts: LogFacts, *, owned: bool) -> str | None:
+    if facts.lines.understood or not facts.lines.unknown:
+        return None
+    head = b"".join(_since(path, 0, formats.HEAD_BYTES))
+    if formats.detect(head) is not None:
+        return None
+    return wrapped.why_unknown(head, None if owned else str(path), grows=True)
 
 
 def _found(ours: Sequence[Completion], logged: Sequence[LoggedRequest]) -> int:

@@ -38,11 +38,12 @@ def log_format(log: LogSays | None) -> Finding:
     counts = f"{lines.understood} lines understood, {lines.ignored} known and not needed, {lines.unknown} unknown"
     if log.format is None:
         what = f"known formats are {', '.join(log.known)}; name one with --log-format, or leave --server-log out"
+        what = log.why_unknown or what
         return Finding("log", Level.FAIL, f"{log.path}: of no known format, {lines.total} lines", what)
     named = f"{log.format}: {counts}"
     if lines.unknown > max(5.0, _UNKNOWN_SHARE * lines.total):
         example = f", such as {lines.examples[0][1][:80]!r}" if lines.examples else ""
-        what = "is it the log of that server alone, and of a version that is known?"
+        what = log.why_unknown or "is it the log of that server alone, and of a version that is known?"
         return Finding("log", Level.WARN, named + example, what)
     return Finding("log", Level.OK, named)
 
