@@ -363,16 +363,22 @@ def from_fields(
         UsageError: a field is unknown or its value is not acceptable.
     """
     try:
-        return Scenario.model_validate(fields)
+        chosen = Scenario.model_validate(fields)
+        if chosen.server.kind == "twin":
+            twin_settings.options(chosen.server.set or {})
     except ValidationError as error:
         first = error.errors()[0]
-    parts = [str(part) for part in first["loc"] if part != "schema_"]
+        parts, said = [str(part) for part in first["loc"] if part != "schema_"], explaining.explain(first, keys_of)
+    except twin_settings.OptionError as error:
+        parts, said = ["server", "set", error.option], error.said
+    else:
+        return chosen
     option = (options or {}).get(".".join(parts[:2])) or (options or {}).get(".".join(parts[:1]))
     if option is not None:
-        raise UsageError(f"{option}: {explaining.explain(first, keys_of)}")
+        raise UsageError(f"{option}: {said}")
     line = explaining.toml_line(text, parts)
     source = f"{where}:{line}: " if where and line else f"{where}: " if where else ""
-    raise UsageError(f"{source}{'.'.join(parts) or 'scenario'}: {explaining.explain(first, keys_of)}")
+    raise UsageError(f"{source}{'.'.join(parts) or 'scenario'}: {said}")
 
 
 def keys_of(path: Sequence[str]) -> list[str]:

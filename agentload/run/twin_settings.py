@@ -20,17 +20,26 @@ MODEL: Final = "scripted-field-report"
 _NO_FLAG: Final = frozenset(("prefill_quantum", "decode_coalesce_us", "batch_log"))  # set by environment, or not at all
 
 
+class OptionError(UsageError):
+    """An option of the simulated server is not acceptable."""
+
+    def __init__(self, option: str, said: str) -> None:
+        super().__init__(f"server.set.{option}: {said}")
+        self.option = option
+        self.said = said
+
+
 def options(given: Mapping[str, Value]) -> Options:
     """Return the server's options. A text is read as an option's type, as on a command line; all else must be of it.
 
     Raises:
-        UsageError: there is no option of a name, the nearest ones are told; or a value is none that it takes.
+        OptionError: there is no option of a name, the nearest ones are told; or a value is none that it takes.
     """
     known = tuple(Options.model_fields)
     for name in given:
         if name not in known:
             near = get_close_matches(name.replace("-", "_"), known, cutoff=0.5) or known
-            raise UsageError(f"server.set: the simulated server has no option {name!r}: expected {', '.join(near)}")
+            raise OptionError(name, f"the simulated server has no option {name!r}: expected {', '.join(near)}")
     try:
         Options.model_validate(
             {name: value for name, value in given.items() if not isinstance(value, str)}, strict=True
@@ -38,8 +47,7 @@ def options(given: Mapping[str, Value]) -> Options:
         return Options.model_validate(dict(given))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UsageError(f"server.set: {where}: {explaining.explain(first, lambda _: known)}") from error
+        raise OptionError(str(first["loc"][0]), explaining.explain(first, lambda _: known)) from error
 
 
 def argv(given: Mapping[str, Value]) -> list[str]:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from agentload.artifacts.design import Value
 from agentload.errors import UsageError
-from agentload.run import explaining, placeholders, scenario, ways
+from agentload.run import explaining, placeholders, scenario, twin_settings, ways
 from agentload.run.experiment_shape import MOST_VARIANTS, Experiment, RefusedError, VariantTable
 from agentload.run.scenario import Scenario, Server
 from agentload.run.settings_asked import asked, provable, twice, warmup
@@ -78,9 +78,13 @@ def make(experiment: Experiment) -> tuple[Made, ...]:
     else:
         placeholders.refuse_stray(base, ())
         raise RefusedError(("vary",), "expected what varies: NAME with two or more values, there is nothing")
-    for one in found:
+    for index, one in enumerate(found):
         try:
             scenario.resolve(one.scenario)
+        except twin_settings.OptionError as error:
+            of_table = bool(experiment.variant) and error.option in experiment.variant[index].set
+            path = ("variant", str(index)) if of_table else ("scenario", "server")
+            raise RefusedError((*path, "set", error.option), error.said) from error
         except UsageError as error:
             raise RefusedError(("scenario",), str(error)) from error
     return found

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agentload.artifacts.design import Value
-from agentload.errors import UsageError
 from agentload.run import placeholders, twin_settings
 from agentload.run.experiment_shape import RefusedError
 from agentload.run.scenario import Scenario
@@ -108,8 +107,8 @@ def _twin_way(base: Scenario, option: str, path: Path) -> Way:
     def value(given: Value) -> Value:
         try:
             taken: Value | None = getattr(twin_settings.options({option: given}), option)
-        except UsageError as error:
-            raise RefusedError(path, str(error).removeprefix("server.set: ")) from error
+        except twin_settings.OptionError as error:
+            raise RefusedError(path, error.said) from error
         return given if taken is None else taken
 
     def apply(taken: Value) -> Scenario:

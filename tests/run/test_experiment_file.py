@@ -248,6 +248,16 @@ def test_the_deciding_metric_is_the_workloads_own_unless_the_file_names_one(
             5,
             "no option 'quantum': expected prefill_quantum",
         ),
+        (
+            "[scenario.server]\nkind='twin'\n[scenario.server.set]\nquantum = 5\n[vary]\nctx = [1, 2]\n",
+            5,
+            "scenario.server.set.quantum: the simulated server has no option 'quantum': expected prefill_quantum",
+        ),
+        (
+            "[scenario.server]\nkind='twin'\n[[variant]]\nset.ctx = 5\n[[variant]]\nset.batched_session = 'two'\n",
+            7,
+            "variant.1.set.batched_session: expected a whole number, got 'two'",
+        ),
         ("[scenario.server]\nkind='twin'\n[vary]\nctx = [0, 2]\n", 5, "ctx: Input should be greater than 0, got 0"),
         (
             "[scenario.server]\nkind='twin'\nset.ctx=5\n[vary]\nctx = [1, 2]\n",

@@ -1,5 +1,6 @@
 """Is a scenario checked once, told clearly, and the same after it was written down?"""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,29 @@ def test_a_bad_value_in_a_file_is_told_with_its_line() -> None:
     with pytest.raises(UsageError) as caught:
         scenario.from_fields({"agents": 2, "limits": {"turns": 0}}, "my.toml", text=text)
     assert str(caught.value) == "my.toml:3: limits.turns: expected at least 1, got 0"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            'name = "a"\n[server]\nkind = "twin"\n[server.set]\nctx = 5000\nquantum = 128\n',
+            "t.toml:6: server.set.quantum: the simulated server has no option 'quantum': expected prefill_quantum",
+        ),
+        (
+            '[server]\nkind = "twin"\nset.batched_session = true\n',
+            "t.toml:3: server.set.batched_session: expected a whole number, got true",
+        ),
+        (
+            '[server]\nkind = "twin"\nset = { ctx = "many" }\n',
+            "t.toml:3: server.set.ctx: expected a whole number, got 'many'",
+        ),
+    ],
+)
+def test_a_wrong_option_of_the_twin_is_named_with_its_file_and_line(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        scenario.from_fields(tomllib.loads(text), "t.toml", text=text)
+    assert str(raised.value).startswith(said)
 
 
 def test_a_corpus_and_a_path_together_are_refused() -> None:

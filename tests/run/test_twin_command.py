@@ -69,7 +69,7 @@ def test_a_base_url_of_the_environment_is_not_used_and_that_is_said(
         (("--server", "twin", "--set", "ctx"), "--set: expected NAME=VALUE, got 'ctx'"),
         (("--server", "twin", "--set", "ctx=1", "--set", "ctx=2"), "--set: ctx is given twice"),
         (("--server", "twin", "--set", "quantum=128"), "has no option 'quantum': expected prefill_quantum"),
-        (("--server", "twin", "--set", "ctx=0"), "server.set: ctx: Input should be greater than 0, got '0'"),
+        (("--server", "twin", "--set", "ctx=0"), "--set: Input should be greater than 0, got '0'"),
         (("--server", "twin", "--base-url", "http://127.0.0.1:1/v1"), "server.base_url: the twin is simulated"),
         (("--server", "robot"), "--server: expected 'embedded', 'endpoint', 'launch' or 'twin', got 'robot'"),
         (("--set", "ctx=5"), "give --server twin"),

@@ -250,4 +250,4 @@ def test_an_option_of_the_twin_is_of_its_own_type_or_a_text_that_reads_as_one(
     fields = {"server": {"kind": "twin", "set": given}}
     with pytest.raises(UsageError) as caught:
         scenario.resolve(scenario.from_fields(fields))
-    assert str(caught.value) == f"server.set: {said}"
+    assert str(caught.value) == f"server.set.{said}"
