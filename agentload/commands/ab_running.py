@@ -4,7 +4,7 @@ Its report is printed, and its path on the last line of stdout; or comparison.js
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import typer
 
 from agentload import folders
 from agentload.analysis import compare
+from agentload.artifacts.alive import Hold
 from agentload.artifacts.design import Design, ExperimentDir
 from agentload.artifacts.rundir import write_atomically
 from agentload.clock import SystemClock
@@ -63,28 +64,30 @@ def carry_out(
             _say(line)
 
     clock = SystemClock()
-    if asked is None:
-        folder = ExperimentDir(path)
-        planned = folder.read_design()
-        _say_where_it_is(folder, say)
-    else:
-        asked = of_environment(asked, env)
-        planned, folder = _begin(asked, path, verbatim, env, say, clock.now_ns())
-    if until_ns is not None:
-        end = datetime.fromtimestamp(until_ns / 1e9).astimezone()
-        say(f"deadline: no run begins that is not expected to end by {end:%A %d %B, %H:%M}")
-    shown = False
-    try:
-        night = partial(experiment.carry_out, planned, folder, env, say, until_ns=until_ns, retry=retry, clock=clock)
-        outcome = anyio.run(night)
-        if outcome.stopped is not None and folders.says_full(outcome.stopped):
-            say(_incomplete(outcome, folder))
-            raise ArtifactError(outcome.stopped)  # a comparison would find no room either
-        found = compare.compare(folder)
-        typer.echo(compare.text(found) if as_json else comparison_terminal.render(found), nl=False)
-        shown = True
-    finally:
-        _name(folder.path, say, shown=shown, as_json=as_json)
+    with ExitStack() as held:
+        hold = None
+        if asked is None:
+            folder = ExperimentDir(path)
+            planned = folder.read_design()
+            _say_where_it_is(folder, say)
+        else:
+            asked = of_environment(asked, env)
+            planned, folder, hold = _begin(asked, path, verbatim, env, say, clock.now_ns(), held)
+        if until_ns is not None:
+            end = datetime.fromtimestamp(until_ns / 1e9).astimezone()
+            say(f"deadline: no run begins that is not expected to end by {end:%A %d %B, %H:%M}")
+        shown = False
+        try:
+            night = partial(experiment.carry_out, planned, folder, env, say, until_ns=until_ns, retry=retry)
+            outcome = anyio.run(partial(night, clock=clock, hold=hold))
+            if outcome.stopped is not None and folders.says_full(outcome.stopped):
+                say(_incomplete(outcome, folder))
+                raise ArtifactError(outcome.stopped)  # a comparison would find no room either
+            found = compare.compare(folder)
+            typer.echo(compare.text(found) if as_json else comparison_terminal.render(found), nl=False)
+            shown = True
+        finally:
+            _name(folder.path, say, shown=shown, as_json=as_json)
     if outcome.stopped is not None or outcome.done < outcome.total:
         say(_incomplete(outcome, folder))
         raise typer.Exit(1)
@@ -111,40 +114,48 @@ def of_environment(asked: Experiment, env: Mapping[str, str]) -> Experiment:
 
 
 def _begin(
-    asked: Experiment, out: Path, verbatim: bytes | None, env: Mapping[str, str], say: Say, now_ns: int
-) -> tuple[Design, ExperimentDir]:
-    """Write down the experiment, or find that it is there already; say what will be done before anything is."""
+    asked: Experiment, out: Path, verbatim: bytes | None, env: Mapping[str, str], say: Say, now_ns: int, held: ExitStack
+) -> tuple[Design, ExperimentDir, Hold | None]:
+    """Write down the experiment, or find that it is there already; say what will be done before anything is.
+
+    Who begins one holds its directory from before it is written, in `held`, until all is done: of two that begin one of
+    a name at once the other must not put its design in the place of this one's.
+    """
     planned = designing.design(asked, expected_s=None)
     told = foretelling.expected(planned)
     name = asked.name or designing.name_of(planned, stamp(now_ns), uuid4().hex[:4])
     planned = planned.model_copy(update={"expected_s": round(told.middle_s, 1), "name": name})
     folder = ExperimentDir(out / name)
-    there = _there(folder)
-    if there is not None:
-        differences = designing.differences(there, planned)
-        if differences:
-            more = f", and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
-            raise UsageError(
-                f"{folder.path} holds another experiment: {'; '.join(differences[:_SHOWN])}{more}; "
-                "name another with --name or --out"
-            )
-        _say_where_it_is(folder, say)
-        return there, folder
-    made = variants.make(asked)
-    for one in made:
-        runner.refuse(one.scenario, env)
-    for line in foretelling.plan(planned, told, variants.warnings(made)):
-        say(line)
-    named = asked.model_copy(update={"name": name})
-    text = verbatim if verbatim is not None else tomli_w.dumps(experiment_file.dump(named)).encode()
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtifactError(f"{folder.path}: cannot be made: {error.strerror}") from error
-    write_atomically(folder.experiment_path, text)
-    folder.write_design(planned)
-    say(f"experiment directory: {folder.path}")
-    return planned, folder
+    there, hold = _there(folder), None
+    if there is None:
+        made = variants.make(asked)
+        for one in made:
+            runner.refuse(one.scenario, env)
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArtifactError(f"{folder.path}: cannot be made: {error.strerror}") from error
+        hold = Hold(folder.path, wait=False)
+        held.callback(hold.release)
+        there = _there(folder)  # by now
+        if there is None:
+            for line in foretelling.plan(planned, told, variants.warnings(made)):
+                say(line)
+            named = asked.model_copy(update={"name": name})
+            text = verbatim if verbatim is not None else tomli_w.dumps(experiment_file.dump(named)).encode()
+            write_atomically(folder.experiment_path, text)
+            folder.write_design(planned)
+            say(f"experiment directory: {folder.path}")
+            return planned, folder, hold
+    differences = designing.differences(there, planned)
+    if differences:
+        more = f", and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+        raise UsageError(
+            f"{folder.path} holds another experiment: {'; '.join(differences[:_SHOWN])}{more}; "
+            "name another with --name or --out"
+        )
+    _say_where_it_is(folder, say)
+    return there, folder, hold
 
 
 def _there(folder: ExperimentDir) -> Design | None:

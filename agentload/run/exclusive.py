@@ -29,8 +29,10 @@ def address(server: Server, env: Mapping[str, str]) -> str | None:
 
 
 @contextmanager
-def alone(folder: Path, servers: Iterable[Server], env: Mapping[str, str]) -> Iterator[None]:
+def alone(folder: Path, servers: Iterable[Server], env: Mapping[str, str], hold: Hold | None = None) -> Iterator[None]:
     """Be the only agentload that works on the experiment in `folder`, and with servers at these addresses.
+
+    With `hold` the caller is the only one in the folder already.
 
     Raises:
         ArtifactError: another one writes the directory.
@@ -38,8 +40,8 @@ def alone(folder: Path, servers: Iterable[Server], env: Mapping[str, str]) -> It
         InputError: the cache folder, in which the addresses' locks are, cannot be used.
     """
     with ExitStack() as held:
-        hold = Hold(folder, wait=False)
-        held.callback(hold.release)
+        if hold is None:
+            held.callback(Hold(folder, wait=False).release)
         for one in sorted({found for server in servers if (found := address(server, env)) is not None}):
             held.enter_context(_address_held(one, folder, default_cache_dir(env) / "addresses"))
         yield

@@ -19,6 +19,7 @@ from anyio import to_thread
 
 from agentload.analysis import validity
 from agentload.artifacts import journal
+from agentload.artifacts.alive import Hold
 from agentload.artifacts.design import Design, ExperimentDir, Step
 from agentload.artifacts.journal import Journal, Told
 from agentload.artifacts.rundir import RunDir, digest
@@ -71,6 +72,7 @@ async def carry_out(
     retry: bool = False,
     clock: Clock,
     reasons: Reasons = validity.reasons,
+    hold: Hold | None = None,
 ) -> Outcome:
     """Do the runs of `design` that are not done yet, in its order, and return how the night ended.
 
@@ -83,6 +85,7 @@ async def carry_out(
         retry: do those again that came to an end of their own but do not count.
         clock: this machine's.
         reasons: why a run does not count.
+        hold: the caller's, on the directory.
 
     Raises:
         UsageError: the directory holds another experiment, or another agentload has a server at the same address.
@@ -96,7 +99,7 @@ async def carry_out(
             raise ArtifactError(f"{folder.runs}: cannot be made: {error.strerror}") from error
         runs = planned_runs(design)
         of_runs = {name: scenario_of(design, steps) for name, steps in runs.items()}
-        held.enter_context(exclusive.alone(folder.path, [one.server for one in of_runs.values()], env))
+        held.enter_context(exclusive.alone(folder.path, [one.server for one in of_runs.values()], env, hold))
         _same_design(design, folder)
         told = journal.read(folder.journal_path)
         journal.check_design(folder, told)

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agentload.agents import workspace
+from agentload.artifacts.alive import Hold
 from agentload.artifacts.design import ExperimentDir
 from agentload.cli import app
 from agentload.commands.ab import deadline_ns
@@ -89,6 +90,21 @@ def test_a_directory_goes_on_where_it_was_to_the_same_comparison(cache_dir: Path
     assert (night / "runs" / last).is_dir()
     assert (night / "derived" / "comparison.json").read_bytes() == whole
     assert result.stdout.splitlines()[-1] == str(night)
+
+
+def test_one_that_is_begun_by_another_at_the_same_time_is_refused_and_nothing_of_it_touched(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    others = tmp_path / "night"
+    others.mkdir()
+    hold = Hold(others)  # as it is before the other one has written its design
+    try:
+        result = here(cache_dir, *SMALL, *VARY, "--name", "night", "--out", str(tmp_path))
+    finally:
+        hold.release()
+    assert isinstance(result.exception, ArtifactError)
+    assert str(result.exception) == f"{others}: is being written by another agentload"
+    assert list(others.iterdir()) == []
 
 
 def test_another_design_in_the_same_directory_is_refused_with_the_difference(cache_dir: Path, night: Path) -> None:
