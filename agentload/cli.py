@@ -3,6 +3,9 @@
 Subcommands are entry points, imported only when they are called: `agentload --help` imports none of them. Every error
 of our own tree, and every wrong option, is one line on stderr and its exit code; nothing else is caught.
 
+SIGTERM and SIGHUP (`kill`, `timeout`, a closed terminal) go the way of Ctrl-C: what a command tidies up then, it tidies
+up at these, too. `run`, `ab`, `probe` and `doctor` hear all three by themselves once they are at work.
+
 stdout carries the result: when it cannot be written that is an error, and when its reader has gone (`| head -1`) the
 program ends without a word, as one that SIGPIPE ended. stderr is for people: when nobody reads it the work goes on.
 """
@@ -10,8 +13,11 @@ program ends without a word, as one that SIGPIPE ended. stderr is for people: wh
 import errno
 import io
 import os
+import signal
 import sys
-from typing import Annotated, Any, Final, NoReturn
+import threading
+from types import TracebackType
+from typing import Annotated, Any, Final, NoReturn, Self
 
 import typer
 from typer import core as typer_core
@@ -44,7 +50,9 @@ _HELP: Final = (
 )
 
 _KINDS: Final = {"int": "a whole number", "float": "a number", "bool": "true or false"}  # pydantic's names for them
-_READER_GONE: Final = 128 + 13  # what a shell shows for a program that SIGPIPE ended
+_BY_SIGNAL: Final = 128  # a shell shows this and the signal's number for a program that a signal ended
+_READER_GONE: Final = _BY_SIGNAL + 13  # SIGPIPE
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 class _ReaderGoneError(AgentloadError):
@@ -55,6 +63,45 @@ class _ReaderGoneError(AgentloadError):
 
 class _OutputError(AgentloadError):
     """stdout cannot be written."""
+
+
+class _Signals:
+    """SIGTERM and SIGHUP as KeyboardInterrupt, within the block; what was set for them before (nohup) stays.
+
+    A second one is let pass, since the tidying has begun: `timeout` sends two, and a closed terminal and its shell one
+    each. A third one ends the program at once.
+    """
+
+    def __init__(self) -> None:
+        self._taken: list[signal.Signals] = []
+        self._heard: list[int] = []
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # Python runs handlers nowhere else
+            self._taken = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+        for number in self._taken:
+            signal.signal(number, self._hear)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._let_go()
+
+    @property
+    def exit_code(self) -> int:
+        """What to end with after an interruption: by one of these signals, else by Ctrl-C."""
+        return _BY_SIGNAL + self._heard[0] if self._heard else InterruptionError.exit_code
+
+    def _hear(self, number: int, frame: object) -> None:  # noqa: ARG002 - as handlers are called
+        self._heard.append(number)
+        if len(self._heard) == 1:
+            raise KeyboardInterrupt
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for number in self._taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class _Out(io.FileIO):
@@ -165,7 +212,16 @@ def root(
 
 
 def main() -> None:
-    """Run the program; the exit code is 0 fine, 1 a negative finding, 2 an error."""
+    """Run the program; the exit code is 0 fine, 1 a negative finding, 2 an error, 128 + N ended by signal N."""
+    signals = _Signals()
+    try:
+        with signals:
+            _main(signals)
+    except KeyboardInterrupt:  # it came while the end was being told
+        sys.exit(signals.exit_code)
+
+
+def _main(signals: _Signals) -> NoReturn:
     try:
         _guard_streams()
         code = app(standalone_mode=False)
@@ -173,11 +229,11 @@ def main() -> None:
             raise KeyboardInterrupt
         sys.stdout.flush()
     except AgentloadError as error:
-        _fail(str(error), error.exit_code)
+        _fail(str(error), signals.exit_code if isinstance(error, InterruptionError) else error.exit_code)
     except TyperException as error:  # an unknown option or command, a value that does not convert
         _fail(_said(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):  # also while a command's parts were still being imported
-        _fail("interrupted", InterruptionError.exit_code)
+        _fail("interrupted", signals.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
 
 

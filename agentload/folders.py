@@ -12,15 +12,18 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from agentload.errors import InputError
+from agentload.errors import ArtifactError, InputError
 
 CACHE_SETTING: Final = "AGENTLOAD_CACHE"
 
+_HELD: Final = ".held"  # ends the names of folders that are locked while their makers live
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _NO_ROOM: Final = "no space is left on the disk (or in the quota)"
 
 
@@ -46,6 +49,8 @@ def refusal(error: OSError, folder: Path, setting: str | None = None) -> InputEr
         return no_room(folder, setting)
     where = Path(error.filename) if isinstance(error.filename, str) else folder
     at = "" if where == folder else f"{where}: "
+    if error.errno in _DESCRIPTORS:
+        return InputError(f"{where}: {error.strerror}: expected room for more open files at once: raise `ulimit -n`")
     what = "the cache folder" if setting == CACHE_SETTING else "the folder"
     other = f", or set {setting} to another one" if setting else ""
     return InputError(
@@ -64,7 +69,7 @@ def usable(folder: Path, setting: str | None = CACHE_SETTING) -> Iterator[None]:
 
 @contextmanager
 def temporary(prefix: str) -> Iterator[Path]:
-    """Make a folder where TMPDIR says, and remove it at the end.
+    """Make a folder where TMPDIR says, and remove it at the end, as `held` does.
 
     Raises:
         InputError: none can be made, or what the block writes there finds no room or no right.
@@ -76,13 +81,76 @@ def temporary(prefix: str) -> Iterator[Path]:
             f"expected a folder for temporary files: {error.strerror}: make room, or set TMPDIR"
         ) from error
     try:
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as made:
-            yield Path(made).resolve()
+        with held(place, prefix) as made:
+            mine = made.resolve()
+            try:
+                yield mine
+            except ArtifactError as error:  # of a writer that does not know TMPDIR chose the folder
+                if not (says_full(str(error)) and str(error).startswith(f"{mine}{os.sep}")):
+                    raise
+                raise no_room(place, "TMPDIR") from error
     except OSError as error:
         inside = isinstance(error.filename, str) and Path(error.filename).is_relative_to(place)
         if not (inside or is_full(error)):
             raise
         raise refusal(error, place, "TMPDIR") from error
+
+
+@contextmanager
+def held(parent: Path, prefix: str) -> Iterator[Path]:
+    """Make a folder in `parent`, and remove it at the end; first remove those of this prefix whose makers were killed.
+
+    The name's end says that its maker holds a lock on it, which the kernel drops when that process dies: no other
+    folder is ever removed, and where the file system has no locks, none.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    _remove_abandoned(parent, prefix)
+    made, lock = _make_held(parent, prefix)
+    try:
+        with made as path:
+            yield Path(path)
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _make_held(parent: Path, prefix: str) -> tuple["tempfile.TemporaryDirectory[str]", int | None]:
+    while True:
+        made = tempfile.TemporaryDirectory(prefix=prefix, suffix=_HELD, dir=parent, ignore_cleanup_errors=True)
+        lock = _lock(Path(made.name), wait=True)
+        if Path(made.name).exists():  # else somebody found it before it was locked, and removed it
+            return made, lock
+        if lock is not None:
+            os.close(lock)
+        made.cleanup()
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    with suppress(OSError):  # a folder that one may write, but not list
+        for path in parent.iterdir():
+            if not (path.name.startswith(prefix) and path.name.endswith(_HELD)):
+                continue
+            lock = _lock(path, wait=False)
+            if lock is not None:
+                if os.fstat(lock).st_uid == os.geteuid():
+                    remove(path)
+                os.close(lock)
+
+
+def _lock(folder: Path, *, wait: bool) -> int | None:
+    """Lock a folder, and return the descriptor that holds the lock; None: it is gone, locked, or cannot be locked."""
+    try:
+        descriptor = os.open(folder, _FOLDER)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def look(folder: Path, setting: str | None = CACHE_SETTING) -> None:

@@ -95,6 +95,35 @@ def test_a_used_up_quota_is_a_full_disk_too(tmp_path: Path, number: int, full: b
     assert "TMPDIR" in told
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_too_many_open_files_are_no_folders_fault(tmp_path: Path, number: int) -> None:
+    told = str(folders.refusal(OSError(number, os.strerror(number), str(tmp_path / "a0")), tmp_path, "TMPDIR"))
+    assert told.startswith(f"{tmp_path / 'a0'}: {os.strerror(number)}: ")
+    assert told.endswith("raise `ulimit -n`")
+    assert "TMPDIR" not in told
+
+
+FILE_OF_OURS = """
+from pathlib import Path
+from agentload import folders
+from agentload.artifacts.rundir import write_atomically
+from agentload.errors import AgentloadError
+try:
+    with folders.temporary("agentload-") as folder:
+        write_atomically(folder / "table", bytes(1 << 20))
+except AgentloadError as error:
+    print(error)
+"""
+
+
+def test_a_file_that_finds_no_room_in_a_temporary_folder_is_told_with_tmpdir(tmp_path: Path) -> None:
+    told = without(FULL, [sys.executable, "-c", FILE_OF_OURS], tmp_path, env={"TMPDIR": str(tmp_path)}).stdout
+    assert told == (
+        f"no space is left on the disk (or in the quota) of {tmp_path}: make room there, "
+        "or set TMPDIR to a folder on another disk\n"
+    )
+
+
 def test_only_one_holds_a_lock_and_a_killed_holder_gives_it_up(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from agentload import folders\n"
@@ -126,6 +155,38 @@ def test_leftovers_go_by_their_prefix_whatever_they_are(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     folders.remove_leftovers(tmp_path, ".a-")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from agentload import folders
+with folders.held(Path(sys.argv[1]), "mine-") as made:
+    (made / "file").write_text("")
+    print(made.name, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_killed_process_folder_goes_when_the_next_is_made_and_a_living_ones_stays(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    for name in ("mine-1", "other-1.held"):  # not locked by anybody, and not of such a name and prefix
+        (tmp_path / name).mkdir()
+    (tmp_path / "mine-2.held").write_text("a file")
+    (tmp_path / "mine-3.held").symlink_to(tmp_path / "mine-1")
+    others = {path.name for path in tmp_path.iterdir()}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        theirs = holder.stdout.readline().strip()
+        with folders.held(tmp_path, "mine-") as made, folders.held(tmp_path, "mine-") as another:
+            assert {path.name for path in tmp_path.iterdir()} == {theirs, made.name, another.name, *others}
+        assert (tmp_path / theirs / "file").is_file()
+        holder.kill()
+        holder.wait()
+        assert (tmp_path / theirs / "file").is_file()
+        with folders.held(tmp_path, "mine-") as made:
+            assert {path.name for path in tmp_path.iterdir()} == {made.name, *others}
+    assert {path.name for path in tmp_path.iterdir()} == others
 
 
 TEMPORARY = """

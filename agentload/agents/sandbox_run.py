@@ -23,7 +23,7 @@ Ending = Literal["exit", "timeout", "flood", "cancelled"]
 
 _TICK_S = 0.05  # how soon the shell's exit is seen while a process that it left behind holds the pipe
 _DRAIN_S = 1.0  # after a kill: how long the last bytes may take
-_REAP_S = 10.0
+_REAP_S = 60.0
 _READ_BYTES = 1 << 16
 
 

@@ -14,9 +14,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -313,26 +315,39 @@ def run_git(
     with _failures_told(folder, arguments):
         if timeout_s is None:
             return git.Git(folder).execute(command, istream=stdin, umask=_UMASK, pass_fds=held)
-        started = git.Git(folder).execute(command, as_process=True, umask=_UMASK, pass_fds=held, start_new_session=True)
-        assert started.proc is not None
+        start = partial(
+            git.Git(folder).execute, command, as_process=True, umask=_UMASK, pass_fds=held, start_new_session=True
+        )
         try:
-            return _bounded(started.proc, command, timeout_s)
+            return _bounded(start, command, timeout_s)
         except subprocess.TimeoutExpired as error:
             raise GitTimeoutError(_subcommand(arguments), folder, f"it had not ended after {timeout_s:g} s") from error
 
 
-def _bounded(process: subprocess.Popen[bytes], command: list[str], timeout_s: float) -> str:
-    """Return what git printed; whatever ends the wait for it ends git, with the helpers that it has started."""
-    with process:
+def _bounded(start: Callable[[], git.Git.AutoInterrupt], command: list[str], timeout_s: float) -> str:
+    """Return what git printed; whatever ends the wait for it ends git, with the helpers that it has started.
+
+    It is started in a thread, which no signal interrupts: between its start and our knowing its number there is time
+    enough for one, and git stayed (1 of 6 tries on a busy machine).
+    """
+    with ThreadPoolExecutor(1) as starter:
+        starting = starter.submit(start)
         try:
-            out, err = process.communicate(timeout=timeout_s)
+            out, err = _process(starting).communicate(timeout=timeout_s)
         finally:
-            if process.returncode is None:  # not collected: the id of its group is no other's
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # one that it starts just now is of the group, too
+            with _process(starting) as process:
+                if process.returncode is None:  # not collected: the id of its group is no other's
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)  # one that it starts just now is of the group, too
     if process.returncode:
         raise git.GitCommandError(command, process.returncode, err, out)
     return str(out.decode(errors="surrogateescape").removesuffix("\n"))
+
+
+def _process(starting: "Future[git.Git.AutoInterrupt]") -> subprocess.Popen[bytes]:
+    process = starting.result().proc
+    assert process is not None
+    return process
 
 
 def git_bytes(folder: Path, *arguments: str, stdin: BinaryIO) -> bytes:

@@ -2,6 +2,7 @@
 
 import mmap
 import stat
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from agentload.core.attribution import Attribution, attribute
 from agentload.core.records import Doubt, LogFacts, Segment
 from agentload.core.segments import segments_of
 from agentload.errors import ArtifactError
-from agentload.serverlogs import formats, simulated, unknown
+from agentload.serverlogs import formats, simulated, unknown, wrapped
 from agentload.servers.settings import compare
 
 text = accountfile.text
@@ -46,6 +47,9 @@ def account(path: Path) -> dict[str, Any]:
     """
     run = rundir.find(path)
     evidence = raw.read(run)
+    if not evidence.running:
+        with suppress(OSError):  # of a run that may only be read
+            run.reserve.unlink(missing_ok=True)  # its writer was killed
     manifest = evidence.manifest
     doubts = [*(Doubt(**one) for one in manifest.doubts), *evidence.doubts]
     read = _log(run, evidence, doubts)
@@ -209,7 +213,8 @@ def _log(run: RunDir, evidence: raw.Evidence, doubts: list[Doubt]) -> LogFacts |
                 "log-format-unknown",
                 f"no line of server.log ({size:,} bytes) is of a known format: every time below is the client's, a "
                 "window of network, queue and work",
-                f"known are {', '.join(formats.installed())}; see that the server logs each request there",
+                wrapped.why_unknown(raw.read_head(path), server.get("log_path"), grows=True)
+                or f"known are {', '.join(formats.installed())}; see that the server logs each request there",
             )
         )
         return facts

@@ -9,6 +9,7 @@ from agentload.core.records import Doubt, Request, Segment
 from agentload.core.work import decode_of, prefill_of
 
 LEAST_WAIT_NS: Final = 1_000_000_000  # a server's last lines come 3-68 ms after the last byte
+KILLED: Final = "agentload was killed, or had no room left for its last manifest"  # of a run without an end
 LEAST_SHARE: Final = 0.01  # of the wall: a share of 50.0 % of what was worked is one of 49.5 % then
 
 
@@ -18,6 +19,8 @@ def status(evidence: Evidence, segments: Sequence[Segment]) -> tuple[str, str | 
     Such a run was whole when its manifest was written, and files of it were cut off or copied in part since then.
     """
     manifest = evidence.manifest
+    if manifest.status == "started" and not evidence.running:
+        return "started", KILLED
     if manifest.status != "success":
         return manifest.status, manifest.why
     if evidence.cut_off is not None:

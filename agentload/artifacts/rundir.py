@@ -70,6 +70,7 @@ class RunDir:
         self.server_log = path / "server.log"
         self.server_times = path / "server.log.times"
         self.derived = path / "derived"
+        self.reserve = path / ".reserve"  # room for the last manifest, while the run is being written
 
     @property
     def name(self) -> str:

@@ -1,12 +1,11 @@
 """What do `account` and `export` have in common? What they read, a log's tables, and what is said of an empty log."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
-from agentload import plugins
+from agentload import folders, plugins
 from agentload.analysis import account as accounts
 from agentload.analysis.logfile import TABLES, LogAccount
 from agentload.artifacts import log_account_schema
@@ -41,7 +40,7 @@ def write_tables(made: LogAccount, out: Path, to: str) -> exports.Exported:
     Raises:
         ArtifactError: a file is there already, or the folder cannot be written.
     """
-    with TemporaryDirectory(prefix="agentload-") as stored:
-        made.write(Path(stored))
+    with folders.temporary("agentload-") as stored:
+        made.write(stored)
         schema = log_account_schema.json_schema()
-        return exports.write(out, exports.by_name(to), Path(stored), accounts.text(made.found), TABLES, schema)
+        return exports.write(out, exports.by_name(to), stored, accounts.text(made.found), TABLES, schema)

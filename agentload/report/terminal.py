@@ -51,7 +51,9 @@ def _head(page: Page, found: dict[str, Any]) -> None:
     simulated = "SIMULATED " if found["simulated"] else ""
     why = f": {found['why']}" if found["why"] else ""
     server, corpus = found["server"], found["corpus"]
-    state = "started, still running" if found.get("running") else found["status"]
+    state = found["status"]
+    if state == "started":
+        state = "started, still running" if found.get("running") else "started, never ended"
     page.say(f"{simulated}{found['run']}  {state}{why}")
     page.say(f"server {server['kind']} {server.get('base_url') or ''} model {server.get('model') or NONE}")
     at = f" at {corpus['commit'][:12]}" if corpus["commit"] else ""

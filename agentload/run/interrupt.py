@@ -10,6 +10,7 @@ from agentload.errors import AgentloadError
 
 INTERRUPTED = "interrupted: stopping; again to stop at once"
 AT_ONCE = "interrupted again: stopping at once"
+_NOHUP = (signal.SIGHUP, signal.SIG_IGN)
 
 
 def first_of_ours(group: BaseExceptionGroup[BaseException]) -> AgentloadError | None:
@@ -57,21 +58,28 @@ async def interruptible(say: Callable[[str], None]) -> AsyncIterator[Interruptio
     """Cancel the block, quietly, at the first SIGINT, SIGTERM or SIGHUP (a closed terminal); one line is said.
 
     At the second one, what `Interruption.on_hurry` was given is called. Further ones change nothing: what is left to do
-    then is to write down how the run ended.
+    then is to write down how the run ended. A SIGHUP that is ignored (nohup) stays so. What handled SIGTERM and SIGHUP
+    before does so again afterwards, where the event loop would leave the system's own.
     """
     found = Interruption()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = [signal.SIGINT, *(number for number in before if (number, before[number]) != _NOHUP)]
 
     async def listen(scope: anyio.CancelScope) -> None:
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-            listening.set()
-            async for _ in signals:
-                if not found.asked:
-                    found.asked = True
-                    scope.cancel()
-                    say(INTERRUPTED)
-                elif not found.hurried:
-                    found.hurry()
-                    say(AT_ONCE)
+        try:
+            with anyio.open_signal_receiver(*heard) as signals:
+                listening.set()
+                async for _ in signals:
+                    if not found.asked:
+                        found.asked = True
+                        scope.cancel()
+                        say(INTERRUPTED)
+                    elif not found.hurried:
+                        found.hurry()
+                        say(AT_ONCE)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     listening = anyio.Event()
     try:

@@ -2,11 +2,13 @@
 
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
 import psutil
@@ -23,6 +25,7 @@ from agentload.run import parts
 from agentload.run.scenario import Scenario
 from agentload.run.serving import Served
 from agentload.servers import commandline
+from agentload.servers.attach import Copied
 
 _PACKAGES: Final = ("agentload", "openai", "httpx2", "httptools", "anyio", "pydantic", "numpy", "polars")
 _ROOM_BYTES: Final = 256 * 1024  # for the manifest of a run of any size
@@ -51,7 +54,7 @@ class Record:
         self._sandbox = sandbox
         self._say = say
         self._clock_facts = clock_facts
-        self._reserve = run.path / ".reserve"
+        self._reserve = run.reserve
         self._hold: Hold | None = None  # from the first manifest to the last one
         self.served: Served | None = None
         self.segments: list[dict[str, Any]] = []
@@ -96,12 +99,16 @@ class Record:
         if served is not None and served.owned is not None:
             server["pump_worst_pause_ns"] = served.owned.worst_pause_ns
             if served.owned.failure is not None:
-                flaw = f"server.log could not be written: {served.owned.failure.strerror}"
+                failure = served.owned.failure
+                flaw = f"{Path(failure.filename).name} could not be written: {failure.strerror}"
         elif served is not None and served.attached is not None:
             try:
-                server["log_bytes"] = served.attached.copy_to(self.run.server_log)
+                copied = served.attached.copy_to(self.run.server_log)
+                server["log_bytes"] = copied.own + copied.followed
+                flaw = self._rotated(served.attached.path, copied)
             except AgentloadError as error:  # the manifest must be written all the same
                 flaw = str(error)
+            served.attached.close()
         if flaw is not None and status == "success":
             status, reason = "partial", flaw
         with suppress(OSError):
@@ -109,6 +116,22 @@ class Record:
         self._write(status, reason, agents, server)
         if self._hold is not None:
             self._hold.release()
+
+    def _rotated(self, log: Path, copied: Copied) -> str | None:
+        """Say what of a log that was rotated the copy has; return that when some of it may be missing there."""
+        if copied.rotated is None:
+            return None
+        parts = [f"server.log has the {copied.own:,} bytes of the file that it was at the start"]
+        if copied.followed:
+            parts.append(f", then the {copied.followed:,} that its server has written under the old name since then")
+        advice = "nothing is lost; markers since then stand in markers.jsonl only"
+        if copied.missing:
+            parts.append(f", not the {copied.missing:,} of the new one, which may be of its server too")
+            new, ours, run = (shlex.quote(str(path)) for path in (log, self.run.server_log, self.run.path))
+            advice = f"if they are: cat {new} >> {ours} && agentload account {run}"
+        message = f"{copied.rotated}: {''.join(parts)}"
+        self.doubt(Doubt("log-rotated", message, advice))
+        return message if copied.missing else None
 
     def _write(
         self, status: Status, reason: str | None, agents: Sequence[Mapping[str, Any]], server: dict[str, Any]

@@ -58,6 +58,7 @@ class TwinLog:
         self._line = b""
         self._stamp = 0
         self._files = ExitStack()
+        self._paths: dict[int, Path] = {}
         self._log, self._times, self._truth = (self._create(path) for path in (log, times, told))
         self._write(self._truth, f"{first}\n".encode())
 
@@ -86,7 +87,7 @@ class TwinLog:
         offset = self._size
         self._append(line + b"\n", self._clock.now_ns())
         if self.failure is not None:
-            raise ArtifactError(f"{self.log}: marker cannot be written: {self.failure.strerror}")
+            raise ArtifactError(f"{self.failure.filename}: marker cannot be written: {self.failure.strerror}")
         return offset
 
     def close(self) -> None:
@@ -100,6 +101,7 @@ class TwinLog:
             self._files.close()
             raise ArtifactError(f"{path}: cannot be created: {error.strerror}") from error
         self._files.callback(os.close, made)
+        self._paths[made] = path
         return made
 
     def _append(self, line: bytes, at_ns: int) -> None:
@@ -113,6 +115,7 @@ class TwinLog:
             while data and self.failure is None:
                 data = data[os.write(file, data) :]
         except OSError as error:
+            error.filename = str(self._paths[file])
             self.failure = error
 
 

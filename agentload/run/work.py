@@ -199,6 +199,8 @@ class Work:
 
     async def _look(self, squad: Squad, served: Served, line: Watched, begin_ns: int) -> Board:
         """How it stands now. The server's log is read on only for somebody who looks on."""
+        if served.attached is not None and (news := await to_thread.run_sync(served.attached.news)) is not None:
+            self._session.say(news)
         prefilling = None
         if self._show is not None and served.watch is not None and served.simulated is None:
             with suppress(InputError):  # the log was rotated away: who waits for its open requests says so

@@ -154,7 +154,7 @@ def test_a_run_whose_writer_lives_is_still_running_and_not_killed(tmp_path: Path
     hold = Hold(run.path)
     found = accounts.account(run.path)
     hold.release()
-    assert (found["status"], found["running"]) == ("started", True)
+    assert (found["status"], found["running"], found["why"]) == ("started", True, None)
     assert doubts(found) == ["no-server-log", "still-running"]  # no torn event, no missing end marker
     said = " ".join(terminal.render(found).split())
     assert said.startswith(f"{run.name} started, still running server")
@@ -169,7 +169,21 @@ def test_a_run_whose_writer_died_was_killed(tmp_path: Path) -> None:
     found = accounts.account(live(tmp_path).path)
     assert (found["status"], found["running"]) == ("started", False)
     assert doubts(found) == ["torn-events", "no-server-log", "segment-without-end"]
-    assert "the run was killed, its agents' outcomes are not known: 2 requests" in terminal.render(found)
+    assert found["why"] == "agentload was killed, or had no room left for its last manifest"
+    said = terminal.render(found)
+    assert said.startswith(f"{found['run']}  started, never ended: agentload was killed, or had no")
+    assert "the run was killed, its agents' outcomes are not known: 2 requests" in said
+
+
+def test_the_room_that_a_run_had_set_aside_is_given_back_when_its_writer_died(tmp_path: Path) -> None:
+    run = live(tmp_path)
+    run.reserve.write_bytes(bytes(1000))
+    hold = Hold(run.path)
+    accounts.account(run.path)
+    assert run.reserve.stat().st_size == 1000
+    hold.release()  # as the kernel does
+    accounts.account(run.path)
+    assert not run.reserve.exists()
 
 
 def test_an_account_made_while_the_run_was_at_work_is_made_anew(tmp_path: Path) -> None:

@@ -60,14 +60,14 @@ def test_only_a_run_that_ended_well_exits_with_0(status: str, code: int) -> None
 
 def test_markers_that_were_written_into_the_log_and_are_not_there_are_said() -> None:
     ours = (Marker("begin", "s1", "r", "c", 5, None), Marker("end", "s1", "r", "c", 9, None))
-    evidence = Evidence(MANIFEST, (), (), (), (), {}, ours, markers_in_log=2)
+    evidence = Evidence(MANIFEST, (), (), (), (), {}, ours, markers_in_log=ours)
     both = facts(*(replace(one, proof=Proof(1, 0)) for one in ours))
     assert checks.markers_lost(evidence, both) == []
     (doubt,) = checks.markers_lost(evidence, facts(ours[0]))
     assert doubt.message == "1 of 2 markers that were written into the server's log cannot be found in it"
-    (doubt,) = checks.markers_lost(replace(evidence, markers=ours[:1], markers_in_log=1), facts())
+    (doubt,) = checks.markers_lost(replace(evidence, markers_in_log=ours[:1]), facts())
     assert doubt.message == "1 of 1 marker that was written into the server's log cannot be found in it"
-    assert checks.markers_lost(replace(evidence, markers_in_log=0), facts()) == []  # all in the sidecar
+    assert checks.markers_lost(replace(evidence, markers_in_log=()), facts()) == []  # all in the sidecar
 
 
 def facts(*markers: Marker) -> LogFacts:

@@ -2,7 +2,6 @@
 
 import random
 import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from agentload.analysis import tables
 from agentload.analysis.evidence import ToolUse
 from agentload.core.records import Match, Proof, Request, Segment, Source
 from agentload.errors import ArtifactError
+from tests.confined import UNCOMPILED
 
 
 def request(**known: Any) -> Request:
@@ -186,7 +186,7 @@ for bytes_left in (0, 4, 100, 1000):
 def test_a_table_that_finds_no_room_is_one_error_wherever_in_the_file_the_disk_is_full(tmp_path: Path) -> None:
     """Polars, writing itself, told of some of these places with an error of its own: a traceback."""
     done = subprocess.run(
-        [sys.executable, "-c", TABLE_ON_A_FULL_DISK], cwd=tmp_path, capture_output=True, text=True, check=False
+        [*UNCOMPILED, "-c", TABLE_ON_A_FULL_DISK], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.stderr == ""
     told = done.stdout.splitlines()

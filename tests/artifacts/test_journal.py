@@ -3,7 +3,6 @@
 import json
 import resource
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from agentload.artifacts import journal
 from agentload.artifacts.journal import Journal, RunDone, Told
 from agentload.errors import ArtifactError
+from tests.confined import UNCOMPILED
 
 START = {"pid": 7, "version": "0.1.0"}
 
@@ -157,7 +157,7 @@ with journal.Journal(path, told) as book:
 
 def test_what_finds_no_room_leaves_no_half_line_and_the_next_one_is_whole(path: Path) -> None:
     write(path, *NIGHT)
-    run = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, check=True)
+    run = subprocess.run([*UNCOMPILED, "-c", FULL, str(path)], capture_output=True, text=True, check=True)
     assert run.stdout.startswith(f"{path}: cannot be written: ")
     told = journal.read(path)
     assert (told.torn, told.events[-1]) == ([], journal.Stopped(event="stopped", t=10, why="full"))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agentload.artifacts.jsonlines import JsonLinesWriter, dumps, is_torn, lines, read
 from agentload.errors import ArtifactError
+from tests.confined import UNCOMPILED
 
 SCHEMA = "agentload.test/1"
 
@@ -179,9 +180,7 @@ except ArtifactError as error:
 
 
 def test_a_full_disk_is_an_error_of_ours_and_the_rest_can_be_read(path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK], cwd=path.parent, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*UNCOMPILED, "-c", FULL_DISK], cwd=path.parent, capture_output=True, text=True, check=False)
     number, _, message = done.stdout.strip().partition(" ")
     assert message == "events.jsonl: cannot be written: File too large", done.stderr
     assert path.stat().st_size == 1000

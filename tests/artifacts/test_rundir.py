@@ -16,6 +16,7 @@ from agentload.artifacts.jsonlines import read
 from agentload.artifacts.rundir import EventLog, Manifest, RunDir
 from agentload.errors import ArtifactError, InputError
 from tests import bound_by_modes
+from tests.confined import UNCOMPILED
 
 COUNTS = ("requests", "failed_requests", "answers", "nudges", "tool_calls")
 AGENT: dict[str, Any] = {
@@ -172,9 +173,7 @@ except ArtifactError as error:
 
 def test_a_full_disk_leaves_the_old_file_and_is_an_error_of_ours(tmp_path: Path) -> None:
     path = tmp_path / "manifest.json"
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path), "report"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*UNCOMPILED, "-c", KILLED, str(path), "report"], capture_output=True, text=True, check=False)
     assert done.stdout == f"ArtifactError {path}: cannot be written: File too large\n", done.stderr
     assert path.read_bytes() == b"old"
     assert [one.name for one in tmp_path.iterdir()] == ["manifest.json"]
@@ -182,7 +181,7 @@ def test_a_full_disk_leaves_the_old_file_and_is_an_error_of_ours(tmp_path: Path)
 
 def test_a_kill_in_mid_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "manifest.json"
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path), "kill"], capture_output=True, check=False)
+    done = subprocess.run([*UNCOMPILED, "-c", KILLED, str(path), "kill"], capture_output=True, check=False)
     assert done.returncode == -signal.SIGXFSZ
     assert path.read_bytes() == b"old"
 

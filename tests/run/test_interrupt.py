@@ -61,6 +61,24 @@ async def test_without_a_signal_the_block_just_ends_and_the_signals_are_pythons_
     assert signal.getsignal(signal.SIGINT) is before
 
 
+async def test_what_handled_the_signals_before_does_so_again_and_an_ignored_hangup_stays_ignored() -> None:
+    def stop(number: int, frame: object) -> None:
+        raise AssertionError((number, frame))
+
+    before = signal.signal(signal.SIGTERM, stop), signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        async with interruptible(lambda _: None) as interruption:
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as nohup has it
+            os.kill(os.getpid(), signal.SIGTERM)
+            await anyio.sleep_forever()
+        assert interruption.asked
+        assert signal.getsignal(signal.SIGTERM) is stop
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGHUP, before[1])
+
+
 async def test_an_error_in_the_block_comes_out_as_itself() -> None:
     with pytest.raises(ServerError, match="the server exited with 1"):
         async with interruptible(lambda _: None):
