@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,9 @@ import pytest
 
 NO_OVERRIDE: Final = "no override"
 FULL: Final = "a full disk"
+# A Python whose files are limited in size writes no bytecode: of a module that it is the first to import, CPython 3.11
+# keeps what found room, and each later import of that module fails ("marshal data too short").
+UNCOMPILED: Final = (sys.executable, "-B")
 
 
 def without(

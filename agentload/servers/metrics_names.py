@@ -27,7 +27,10 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
         "preemptions": "requests",
         "queue_seconds": "s",  # summed over requests that have ended
         "queue_requests": "requests",  # these
-        "prefill_seconds": "s",  # vLLM: first scheduled to first token, other requests' steps included
+        # vLLM: first scheduled to first token, other requests' steps included. llama.cpp: the time in which it
+        # prefilled, a batch counting once however many prompts are in it (measured: the prefill phases' union in the
+        # log, to 0.1 %); its decode_seconds are summed over requests.
+        "prefill_seconds": "s",
         "prefill_requests": "requests",
         "decode_seconds": "s",
         "decode_requests": "requests",

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from random import SystemRandom
 from typing import Final
 
 import psutil
@@ -23,8 +24,11 @@ from agentload.servers.pump import Pump
 from agentload.servers.watchdog import Watchdog
 
 _POLL_NS: Final = 100_000_000  # between two looks whether it runs
-_DRAIN_S: Final = 1.0  # for the last lines of a server that has ended to come through the pipe
+_DRAIN_S: Final = 5.0  # at most, for the last lines of a server that has ended: a busy machine may need a second
 _LINE_CHARS: Final = 300  # of each of the last lines, in a message
+# Linux gives away 32,768 to 60,999 (net.ipv4.ip_local_port_range), macOS 49,152 and above.
+_PORTS: Final = range(20_000, 32_768)
+_PORT_TRIES: Final = 50
 
 
 def split_command(command: str) -> list[str]:
@@ -43,11 +47,17 @@ def split_command(command: str) -> list[str]:
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that is free now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """Return a TCP port of 127.0.0.1 that is free now.
+
+    It is none that the system gives to connections and to who asks for any: one of those could be another's before
+    the server that it is for has come to listen there, some seconds later.
+    """
+    for port in (*SystemRandom().sample(_PORTS, _PORT_TRIES), 0):
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            free: int = listener.getsockname()[1]
+            return free
+    raise ServerError("expected a free TCP port at 127.0.0.1, there is none")
 
 
 class ServerProcess:

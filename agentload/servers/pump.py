@@ -36,6 +36,7 @@ class Pump:
             os.close(self._log)
             raise
         self.log = log
+        self._paths = {self._log: log, self._times: times}
         self._size = 0
         self._partial: list[bytes] = []  # pieces of a line that has not ended: joined once, however many there are
         self._partial_stamp = 0
@@ -43,7 +44,7 @@ class Pump:
         self._ends_whole = True
         self._closed = False
         self.worst_pause_ns = 0
-        self.failure: OSError | None = None
+        self.failure: OSError | None = None  # its `filename` is the file that could not be written
         self._thread = threading.Thread(target=self._run, name="server-output", daemon=True)
 
     def start(self) -> None:
@@ -70,7 +71,7 @@ class Pump:
                 self._append(line + b"\n", [self._clock.now_ns()])
             except OSError as error:
                 self.failure = self.failure or error
-                raise ArtifactError(f"{self.log}: marker cannot be written: {error.strerror}") from error
+                raise ArtifactError(f"{error.filename}: marker cannot be written: {error.strerror}") from error
             return offset
 
     def join(self, timeout_s: float) -> bool:
@@ -130,14 +131,23 @@ class Pump:
             self._append(whole, [stamp] * whole.count(b"\n"))
 
     def _append(self, data: bytes, stamps: list[int]) -> None:
-        _write_all(self._log, data)
+        self._write_all(self._log, data)
         self._size += len(data)
         self._ends_whole = data.endswith(b"\n")
         # A marker may get the lock between a piece's arrival and its turn: stamps keep the order of the lines.
         stamps = [max(stamp, self._last_stamp) for stamp in stamps]
         if stamps:
             self._last_stamp = stamps[-1]
-            _write_all(self._times, "".join(f"{stamp}\n" for stamp in stamps).encode())
+            self._write_all(self._times, "".join(f"{stamp}\n" for stamp in stamps).encode())
+
+    def _write_all(self, fd: int, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(fd, view) :]
+        except OSError as error:
+            error.filename = str(self._paths[fd])
+            raise
 
 
 def _create(path: Path) -> int:
@@ -145,9 +155,3 @@ def _create(path: Path) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be created: {error.strerror}") from error
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

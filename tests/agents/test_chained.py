@@ -11,6 +11,7 @@ from agentload.agents.loop import FINISH, NUDGE, SYSTEM_PARALLEL, Agent
 from agentload.agents.outcome import AgentLimits, End, Part, Sampling
 from agentload.errors import SandboxError
 from tests.agents.loop_parts import FREE, Echo, Events, ManualClock, Model, Reply, S, Stage, fails, says, uses
+from tests.processes import WAIT_S
 
 pytestmark = pytest.mark.anyio
 READ = ("read", '{"path": "a.rs"}')
@@ -147,7 +148,7 @@ async def test_calls_of_one_answer_run_at_once_and_their_results_come_in_the_ord
     here = chain(
         uses(("read", '{"n": 1}'), ("read", '{"n": 2}'), ("bash", '{"n": 3}')), says("done"), parallel=True, tasks=1
     )
-    with anyio.fail_after(5):
+    with anyio.fail_after(WAIT_S):
         outcome = await here.agent.work([read, bash])
     assert running == ["read", "read", "bash"]
     messages = here.model.calls[1].messages

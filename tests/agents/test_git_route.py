@@ -294,6 +294,8 @@ def test_a_damaged_release_file_in_the_cache_is_fetched_anew(both: Corpus, sdist
 
 # ---- servers that never end ------------------------------------------------------------------------------------------
 
+ENOUGH_S: Final = (3, 60)  # for git to come to its server: the second one where a machine stands still for seconds
+
 
 def of_git(word: str) -> list[psutil.Process]:
     """The processes in whose command line the word stands, but for this one."""
@@ -305,36 +307,44 @@ def of_git(word: str) -> list[psutil.Process]:
 def test_a_server_that_drips_bytes_is_left_after_the_time_for_it_and_no_git_stays(
     tmp_path: Path, upstream: dict[str, str], scheme: str
 ) -> None:
-    network = git_route.network_of({"AGENTLOAD_GIT_TIMEOUT_S": "3"})
+    commit, limit = upstream["commit"], "AGENTLOAD_GIT_TIMEOUT_S gives it more or less time"
     with serving(Dripping()) as slow:
         url = f"{scheme}://{slow.address}/up"
         try:
-            with git_route.server(url, tmp_path / "cache", network) as repository:
-                commit, limit = upstream["commit"], "AGENTLOAD_GIT_TIMEOUT_S gives it more or less time"
-                with pytest.raises(FetchError) as caught:
-                    repository.fetch(commit)
-                assert str(caught.value) == (
-                    f"cannot fetch commit {commit} from {url} with git: it had not ended after 3 s: {limit}"
-                )
-                assert gone(*of_git(slow.address))
-                with pytest.raises(FetchError, match=f"^cannot fetch its refs from {url} with git: it had not ended"):
-                    repository.refs("HEAD")
-                assert gone(*of_git(slow.address))
+            for limit_s in ENOUGH_S:
+                network = git_route.network_of({"AGENTLOAD_GIT_TIMEOUT_S": str(limit_s)})
+                before = slow.connections
+                with git_route.server(url, tmp_path / "cache", network) as repository:
+                    with pytest.raises(FetchError) as caught:
+                        repository.fetch(commit)
+                    assert str(caught.value) == (
+                        f"cannot fetch commit {commit} from {url} with git: it had not ended after {limit_s} s: {limit}"
+                    )
+                    assert gone(*of_git(slow.address))
+                    told = f"^cannot fetch its refs from {url} with git: it had not ended"
+                    with pytest.raises(FetchError, match=told):
+                        repository.refs("HEAD")
+                    assert gone(*of_git(slow.address))
+                if slow.connections - before == 2:
+                    break
         finally:
             slow.over.set()
-        assert slow.connections == 2
+        assert slow.connections >= 2
     assert nothing_left(tmp_path / "cache")
 
 
 def test_an_ssh_that_says_nothing_is_ended_with_what_it_started(tmp_path: Path, upstream: dict[str, str]) -> None:
     script, log = tmp_path / "ssh", tmp_path / "pids"
     script.write_text(f"sleep 1000 & echo $$ $! > {log}\nwait\n")
-    network = {"GIT_SSH_COMMAND": f"sh {script}", "AGENTLOAD_GIT_TIMEOUT_S": "3"}
-    with (
-        git_route.server("ssh://host/up", tmp_path / "cache", network) as repository,
-        pytest.raises(FetchError, match="it had not ended after 3 s"),
-    ):
-        repository.fetch(upstream["commit"])
+    for limit_s in ENOUGH_S:
+        network = {"GIT_SSH_COMMAND": f"sh {script}", "AGENTLOAD_GIT_TIMEOUT_S": str(limit_s)}
+        with (
+            git_route.server("ssh://host/up", tmp_path / "cache", network) as repository,
+            pytest.raises(FetchError, match=f"it had not ended after {limit_s} s"),
+        ):
+            repository.fetch(upstream["commit"])
+        if log.exists():
+            break
     pids = [int(word) for word in log.read_text().split()]
     assert len(pids) == 2
     assert gone(*still_there(pids))
@@ -349,8 +359,9 @@ def test_what_git_starts_in_the_very_moment_of_its_end_is_ended_too(tmp_path: Pa
         network = {"GIT_SSH_COMMAND": f"sh {script}", "AGENTLOAD_GIT_TIMEOUT_S": f"{limit_s:.4f}"}
         with git_route.server("ssh://host/up", tmp_path / "cache", network) as repository, pytest.raises(FetchError):
             repository.fetch("0" * 40)
-        limit_s *= 1.02 if log.exists() else 1.2
-        tries += log.exists()
+        seen = log.exists() and "\n" in log.read_text()  # it may be ended between the opening and the writing
+        limit_s *= 1.02 if seen else 1.2
+        tries += seen
     pids = [int(word) for word in log.read_text().split()]
     assert len(pids) >= 2
     assert gone(*still_there(pids))

@@ -11,6 +11,7 @@ import pytest
 from agentload.agents.connection import Exchange
 from agentload.agents.transport import EXCHANGE, EXTENSION, StampingTransport
 from tests.agents.scripted_server import CLOSE, DEAF, HANG, RESET, CountingClock, ScriptedServer, Step, chunked
+from tests.ports import nobody
 
 pytestmark = pytest.mark.anyio
 
@@ -282,9 +283,7 @@ async def test_an_answer_that_comes_before_the_request_is_taken_is_an_answer(cli
 
 
 async def test_a_refused_connection_says_where(client: httpx2.AsyncClient) -> None:
-    async with ScriptedServer([]) as server:
-        port = server.port
-    with pytest.raises(httpx2.ConnectError, match=f"no connection to 127.0.0.1:{port}"):
+    with nobody() as port, pytest.raises(httpx2.ConnectError, match=f"no connection to 127.0.0.1:{port}"):
         await client.get(f"http://127.0.0.1:{port}/")
 
 

@@ -37,6 +37,7 @@ class Browser:
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
         self.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
@@ -65,16 +66,12 @@ class Browser:
         message: dict[str, Any] = json.loads(line)
         return message
 
-    def wait_for(self, method: str) -> None:
-        """Return when the event has come."""
-        while not any(one.get("method") == method for one in self.events):
-            self.events.append(self._next())
-
     def open(self, path: Path) -> None:
-        """Load a file, and wait until all of it is there."""
+        """Load a file, and wait until all of it is there: the page before may tell that it was loaded only now."""
         self.events.clear()
-        self.call("Page.navigate", url=path.resolve().as_uri())
-        self.wait_for("Page.loadEventFired")
+        loader = self.call("Page.navigate", url=path.resolve().as_uri())["loaderId"]
+        while not any(_is_load(one, loader) for one in self.events):
+            self.events.append(self._next())
 
     def look(self, *, width: int = 1100, height: int = 900, dark: bool = False, media: str = "screen") -> None:
         """Take a screen of this width (CSS pixels), scheme and medium."""
@@ -104,6 +101,11 @@ class Browser:
         """What the page wrote to the console, and what the browser found wrong with it."""
         kinds = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
         return [one["params"] for one in self.events if one.get("method") in kinds]
+
+
+def _is_load(event: dict[str, Any], loader: str) -> bool:
+    told = event.get("params", {})
+    return event.get("method") == "Page.lifecycleEvent" and (told["loaderId"], told["name"]) == (loader, "load")
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tomllib
@@ -32,6 +31,7 @@ from agentload.errors import AgentloadError, EndpointError, UsageError
 from agentload.run.interrupt import AT_ONCE, INTERRUPTED
 from tests.agents.scripted_server import HANG, ScriptedServer
 from tests.confined import FULL, without
+from tests.ports import nobody
 from tests.processes import gone
 from tests.run.chat_model import ChatModel, in_a_thread
 from tests.run.runs import AGENTLOAD, Made, environment, fields_of, only_run
@@ -147,10 +147,8 @@ def test_with_json_the_path_is_the_last_line_of_stderr(
 def test_with_json_a_run_without_an_account_prints_nothing_on_stdout_and_its_path_on_stderr(
     cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
 ) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1"
-        path = scenario_file(tmp_path, base_url=url)
+    with nobody() as port:
+        path = scenario_file(tmp_path, base_url=f"http://127.0.0.1:{port}/v1")
         done = here(cache_dir, "run", path, "--out", str(tmp_path / "runs"), "--json", "--quiet")
     assert isinstance(done.exception, EndpointError)
     run = only_run(tmp_path / "runs")

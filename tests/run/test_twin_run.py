@@ -4,6 +4,7 @@ Real git, sandbox, tools and corpus; server, model and time are simulated.
 """
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from agentload.run.twinned import EPOCH_NS, READY_NS, TwinLog
 from agentload.twin import truth
 from agentload.twin.events import LogWrite, Request
 from agentload.twin.virtual_clock import VirtualClock
-from tests.run.runs import Made, environment, make, only_run
+from tests.confined import UNCOMPILED
+from tests.run.runs import AGENTLOAD, Made, environment, make, only_run
 from tests.twin.worlds import only
 
 MS = 1_000_000
@@ -257,9 +259,9 @@ def test_without_native_tool_calls_or_with_a_real_server_beside_it_the_twin_is_r
         (twin(server={"launch": "ds4-server"}), r"server\.launch: the twin is simulated"),
         (
             twin(server={"set": {"mixed_prefil_quantum": 128}}),
-            r"server\.set: .* has no option 'mixed_prefil_quantum': expected mixed_prefill_quantum",
+            r"^server\.set\.mixed_prefil_quantum: .* no option 'mixed_prefil_quantum': expected mixed_prefill_quantum",
         ),
-        (twin(server={"set": {"ctx": "many"}}), r"server\.set: ctx: .* got 'many'"),
+        (twin(server={"set": {"ctx": "many"}}), r"^server\.set\.ctx: .* got 'many'"),
         (
             {"server": {"base_url": "http://127.0.0.1:1/v1", "kind": "endpoint", "boot": 1}},
             r"server\.profile, server\.set, server\.boot: expected the twin",
@@ -315,6 +317,47 @@ def test_a_log_writes_whole_lines_with_the_time_at_which_each_was_whole(tmp_path
     clocked(act)
     files = [path.read_bytes() for path in log_files(tmp_path)]
     assert files == [b"0101 00:00:00 ds4-server: a\nmarker\nds4: b\n", b"14\n50\n60\n", b"{}\n"]
+
+
+TOO_LARGE = """
+import resource
+from pathlib import Path
+from agentload.errors import ArtifactError
+from agentload.run.twinned import TwinLog
+from agentload.twin.virtual_clock import VirtualClock
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+log = TwinLog(Path("log"), Path("times"), Path("truth"), "t" * 10_001, VirtualClock(50))
+try:
+    log.write_marker(b"marker")
+except ArtifactError as error:
+    print(error)
+"""
+
+
+def test_what_cannot_be_written_is_named_and_not_the_log(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*UNCOMPILED, "-c", TOO_LARGE], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert (done.stderr, done.stdout) == ("", "truth: marker cannot be written: File too large\n")
+    assert [(tmp_path / name).stat().st_size for name in ("log", "truth")] == [0, 10_000]
+
+
+def test_a_run_whose_truth_is_above_the_limit_of_a_files_size_names_it(
+    cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
+) -> None:
+    """At 200 or 400 kB, by the shell: the truth of this run has 490 kB, its events 80, everything else less."""
+    asked = ("--server", "twin", "--corpus", "tiny", "--agents", "1", "--tool-calls", "3", "--out", str(tmp_path))
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -S -f 400; exec "$@"', "sh", *AGENTLOAD, "run", *asked],
+        env=environment(cache_dir),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    manifest = only_run(tmp_path).read_manifest()
+    assert (manifest.status, manifest.why) == ("partial", "truth.jsonl could not be written: File too large"), done
 
 
 def test_a_log_that_cannot_be_written_keeps_why_and_takes_no_marker(tmp_path: Path) -> None:

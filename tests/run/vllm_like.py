@@ -21,6 +21,8 @@ from urllib.parse import urlsplit
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
+from tests.processes import WAIT_S
+
 PROMPT, CACHED, DECODED = 700, 96, 25  # tokens of every request
 DRAFTS, DRAFTED, ACCEPTED = 8, 24, (8, 6, 2)  # of every request: steps = drafts, 1 + 8 + 16 tokens
 STAMP = "11-29 14:01:30"
@@ -87,7 +89,7 @@ class Model:
             kinds = {int: "int_value", float: "double_value", str: "string_value"}
             made.attributes.append(KeyValue(key=key, value=AnyValue(**{kinds[type(one)]: one})))
         url = urlsplit(self.given.otlp_traces_endpoint)
-        connection = http.client.HTTPConnection(url.hostname or "", url.port or 0, timeout=10)
+        connection = http.client.HTTPConnection(url.hostname or "", url.port or 0, timeout=WAIT_S)
         headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
         connection.request("POST", url.path, gzip.compress(request.SerializeToString()), headers)
         assert connection.getresponse().status == 200
@@ -148,8 +150,6 @@ class Handler(BaseHTTPRequestHandler):
                 "queue_time_ms": 0.0,
             }
         self._event(name, choices=[], usage=usage, **extra)
-        self._chunk(b"data: [DONE]\n\n")
-        self._chunk(b"")
         ended = time.time_ns()
         if self.model.given.truth:
             told = {"id": name, "prefill": [first - prefill_ns, first], "decode": [first, last]}
@@ -167,6 +167,9 @@ class Handler(BaseHTTPRequestHandler):
                 "gen_ai.usage.completion_tokens": DECODED,
             }
             self.model.send(span, arrived, ended)
+        # Last: with the answer's end the run may be over, and this server ended.
+        self._chunk(b"data: [DONE]\n\n")
+        self._chunk(b"")
 
     def _event(self, name: str, **fields: Any) -> None:
         self._chunk(b"data: " + json.dumps({"id": name, "model": "m", "created": 1, **fields}).encode() + b"\n\n")

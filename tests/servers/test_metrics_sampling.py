@@ -18,6 +18,7 @@ import pytest
 from agentload.clock import SystemClock
 from agentload.servers.metrics import parse
 from agentload.servers.metrics_sampling import Address, MetricsSampler, wanted
+from tests.processes import WAIT_S
 
 pytestmark = pytest.mark.anyio
 DATA = Path(__file__).parent / "metrics"
@@ -77,7 +78,7 @@ def counted(computed: int, running: int = 0) -> str:
     return f"llamacpp:prompt_tokens_total {computed}\nllamacpp:requests_processing {running}\n"
 
 
-def sampler(url: str, software: str | None = "llamacpp", timeout_s: float = 5.0) -> tuple[MetricsSampler, Events]:
+def sampler(url: str, software: str | None = "llamacpp", timeout_s: float = WAIT_S) -> tuple[MetricsSampler, Events]:
     events = Events()
     return MetricsSampler(Address(url), Stepping(), events, software, timeout_s), events
 
@@ -102,7 +103,7 @@ async def test_a_segment_is_looked_at_at_its_begin_between_and_at_its_end() -> N
     with serving(lambda number: (200, counted(100 * number))) as (url, asked):
         found, events = sampler(url)
         await found.begin("s")
-        with anyio.move_on_after(5):
+        with anyio.move_on_after(WAIT_S):
             async with anyio.create_task_group() as group:
                 group.start_soon(found.until_cancelled, "s", 15.0)
                 while len(events.found) < 3:
@@ -136,7 +137,7 @@ async def test_an_end_at_which_a_stranger_still_works_comes_after_a_second() -> 
 async def test_the_key_is_sent_where_there_is_one() -> None:
     with serving(lambda _: (200, counted(1))) as (url, asked):
         events = Events()
-        found = MetricsSampler(replace(Address(url), api_key="secret"), Stepping(), events, None)
+        found = MetricsSampler(replace(Address(url), api_key="secret"), Stepping(), events, None, WAIT_S)
         await found.begin("s")
     assert asked == [("/metrics", "Bearer secret")]
     assert "secret" not in str(events.found)

@@ -20,6 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from agentload.errors import ArtifactError
 from agentload.serverlogs import spans
 from agentload.servers.otlp import MOST_BODY_BYTES, MOST_FILE_BYTES, Receiver, receiver
+from tests.processes import WAIT_S
 
 ATTRIBUTES: dict[str, Any] = {
     "gen_ai.request.id": "chatcmpl-agent7-turn3",
@@ -109,7 +110,7 @@ def as_json() -> bytes:
 
 def post(url: str, body: bytes | list[bytes], kind: str, path: str = "", **headers: str) -> tuple[int, bytes]:
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=10)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=WAIT_S)
     try:
         chunked = isinstance(body, list)
         more = {name.replace("_", "-"): one for name, one in headers.items()}
@@ -148,7 +149,7 @@ def test_one_connection_takes_several_exports() -> None:
     body = message().SerializeToString()
     with receiving() as (made, lines):
         parts = urlsplit(made.url)
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=10)
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=WAIT_S)
         for _ in range(3):
             connection.request("POST", parts.path, body, {"Content-Type": PROTOBUF})
             assert connection.getresponse().read() == b""
@@ -221,7 +222,7 @@ def test_a_full_disk_stops_the_file_and_nothing_else() -> None:
 def test_an_open_connection_does_not_hold_up_the_end() -> None:
     with receiving() as (made, lines):
         parts = urlsplit(made.url)
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=10)
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=WAIT_S)
         connection.request("POST", parts.path, message().SerializeToString(), {"Content-Type": PROTOBUF})
         assert connection.getresponse().read() == b""
     assert connection.sock.recv(1) == b""

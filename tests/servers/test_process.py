@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -245,6 +246,19 @@ def test_a_free_port_can_be_listened_on() -> None:
         port = free_port()
         listener.bind(("127.0.0.1", port))
         assert listener.getsockname() == ("127.0.0.1", port)
+
+
+def test_a_free_port_is_none_that_others_are_given_who_ask_for_any() -> None:
+    """Those are 32,768 and above on Linux (net.ipv4.ip_local_port_range), on macOS 49,152 and above."""
+    assert all(1024 <= free_port() < 32_768 for _ in range(30))
+
+
+def test_a_port_at_which_somebody_listens_is_not_free() -> None:
+    with ExitStack() as stack:
+        taken = {free_port() for _ in range(100)}
+        for port in taken:
+            stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        assert not taken & {free_port() for _ in range(300)}
 
 
 def test_a_command_is_split_as_a_shell_would() -> None:

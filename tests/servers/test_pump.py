@@ -12,6 +12,7 @@ import pytest
 from agentload.clock import SystemClock
 from agentload.errors import ArtifactError
 from agentload.servers.pump import Pump
+from tests.confined import UNCOMPILED
 from tests.processes import WAIT_S
 
 
@@ -276,7 +277,8 @@ reading, writing = os.pipe()
 pump = Pump(reading, Path("server.log"), Path("times"), SystemClock())
 pump.start()
 program = "import os\\nfor _ in range(20_000): os.write(1, b'0123456789' * 10 + b'\\\\n')"
-child = subprocess.Popen([sys.executable, "-c", program], stdout=writing)
+program = sys.argv[1] if sys.argv[1:] else program
+child = subprocess.Popen([sys.executable, "-B", "-c", program], stdout=writing)
 os.close(writing)
 print(child.wait(120), pump.join(120.0), os.strerror(pump.failure.errno))
 try:
@@ -289,7 +291,7 @@ except ArtifactError as error:
 def test_a_full_disk_stops_no_server_and_is_recorded(tmp_path: Path) -> None:
     """The limit on a file's size fails a write as a full disk does, after a part of it."""
     done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600
+        [*UNCOMPILED, "-c", FULL_DISK], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600
     )
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
@@ -299,6 +301,20 @@ def test_a_full_disk_stops_no_server_and_is_recorded(tmp_path: Path) -> None:
     log = (tmp_path / "server.log").read_bytes()
     assert len(log) == 10_000
     assert log == ((b"0123456789" * 10 + b"\n") * 100)[:10_000]
+
+
+def test_stamps_that_cannot_be_written_are_named_as_what_could_not_be(tmp_path: Path) -> None:
+    """A thousand empty lines: 1 kB of log, 20 kB of stamps."""
+    done = subprocess.run(
+        [*UNCOMPILED, "-c", FULL_DISK, "import os; os.write(1, b'\\n' * 1000)"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["0 True File too large", "times: marker cannot be written: File too large"]
 
 
 def test_a_long_line_that_comes_in_many_pieces_is_one_line_with_the_stamp_of_its_end(tmp_path: Path) -> None:

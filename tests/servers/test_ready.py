@@ -94,7 +94,9 @@ def refused(text: str) -> Callable[[ServerError], bool]:
 
 async def test_only_the_status_counts_whatever_the_body_is(rig: Rig) -> None:
     """A body that cannot be decoded ended the run with a traceback."""
-    await wait_ready(rig.play("/v1/models=503,200", "/health=200", "gzip=1"), rig.url, READY_S)
+    process = rig.play("/v1/models=503,200", "/health=200", "gzip=1")
+    await wait_ready(process, rig.url, READY_S)
+    process.stop(READY_S)
     assert len(rig.answered()) == 3
 
 

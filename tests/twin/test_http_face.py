@@ -118,7 +118,16 @@ async def test_two_clients_that_ask_the_same_are_not_told_the_same() -> None:
 
 
 async def test_thirty_two_clients_on_six_slots_are_all_answered_and_who_finds_none_free_waits() -> None:
-    async with running(speed=40, batched_session=6) as server, client(server.url) as sdk:
+    queued: list[dict[str, Any]] = []
+    for speed in (40, 4, 0.4):  # the slower ones where this machine is too busy for seven requests to meet
+        if queued := await thirty_two_on_six_slots(speed):
+            break
+    assert queued
+
+
+async def thirty_two_on_six_slots(speed: float) -> list[dict[str, Any]]:
+    """Check the waiting of each; return those that had to wait."""
+    async with running(speed=speed, batched_session=6) as server, client(server.url) as sdk:
         found = await asyncio.gather(
             *(
                 sdk.chat.completions.create(
@@ -131,12 +140,13 @@ async def test_thirty_two_clients_on_six_slots_are_all_answered_and_who_finds_no
     assert [one.usage.completion_tokens for one in found if one.usage] == [20 + number for number in range(32)]
     requests = server.requests()
     queued = [one for one in requests if one["slot_ns"] > one["arrival_ns"]]
-    assert queued
     for one in requests:
         others = (other for other in requests if other is not one)
         taken = sum(other["slot_ns"] <= one["arrival_ns"] < other["end_ns"] for other in others)
         assert (one in queued) == (taken == 6), one
-    assert {one["slot"] for one in requests} == set(range(6))
+    if queued:
+        assert {one["slot"] for one in requests} == set(range(6))
+    return queued
 
 
 # ---- the stream, byte by byte --------------------------------------------------------------------------------------
