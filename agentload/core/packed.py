@@ -70,10 +70,15 @@ def told(values: Flat, where: Where, fields: Mapping[str, object]) -> Flat:
 
 def whole(values: Flat) -> LoggedRequest:
     """Return the request of those values."""
-    names, lines = values[_PROOFS]
-    made = {where: Proof(*where) for where in set(lines) if where is not None}
-    proofs = tuple([(name, made[where]) for name, where in zip(names, lines, strict=True) if where is not None])
-    return LoggedRequest(*(*values[:_PROOFS], proofs, *values[_PROOFS + 1 :]))
+    made: dict[Where, Proof] = {}  # one line proves several fields
+    proofs = []
+    for name, where in zip(*values[_PROOFS], strict=True):
+        if where is not None:
+            proof = made.get(where)
+            if proof is None:
+                proof = made[where] = Proof(*where)
+            proofs.append((name, proof))
+    return LoggedRequest(*values[:_PROOFS], tuple(proofs), *values[_PROOFS + 1 :])
 
 
 def shifted(values: Flat, by_ns: int) -> Flat:
