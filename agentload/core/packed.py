@@ -78,7 +78,7 @@ def whole(values: Flat) -> LoggedRequest:
             if proof is None:
                 proof = made[where] = Proof(*where)
             proofs.append((name, proof))
-    return LoggedRequest(*values[:_PROOFS], tuple(proofs), *values[_PROOFS + 1 :])
+    return LoggedRequest(*(*values[:_PROOFS], tuple(proofs), *values[_PROOFS + 1 :]))
 
 
 def shifted(values: Flat, by_ns: int) -> Flat:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import lcm
 from typing import Final
 
 import numpy as np
@@ -150,17 +151,25 @@ def _median(gaps: Times) -> int | None:
 def _shares(
     prefills: Prefills, beside: Sequence[int], begin: int, end: int, stalled: int
 ) -> tuple[tuple[int, int], ...]:
-    """Share `stalled` ns of a gap among the prefills in it, by the time that each had of it."""
+    """Share `stalled` ns of a gap among the prefills in it, by the time that each had of it.
+
+    In whole ns by the largest remainders, so that none is given more than it had.
+    """
     inside = [(max(begin, prefills.all[at].start), min(end, prefills.all[at].end), at) for at in beside]
     inside = [one for one in inside if one[0] < one[1]]
     edges = sorted({edge for start, stop, _ in inside for edge in (start, stop)})
-    had: dict[int, float] = defaultdict(float)
-    for low, high in pairwise(edges):
-        here = [at for start, stop, at in inside if start <= low and high <= stop]
+    pieces = [
+        (high - low, [at for start, stop, at in inside if start <= low and high <= stop])
+        for low, high in pairwise(edges)
+    ]
+    whole = lcm(*(len(here) for _, here in pieces if here))
+    had: dict[int, int] = defaultdict(int)  # times `whole`
+    for length, here in pieces:
         for at in here:
-            had[at] += (high - low) / len(here)
+            had[at] += length * (whole // len(here))
     total = sum(had.values())
-    shares = {at: int(stalled * part / total) for at, part in had.items()}
-    most = max(shares, key=lambda at: had[at])
-    shares[most] += stalled - sum(shares.values())
-    return tuple(sorted(shares.items(), key=lambda one: -one[1]))
+    parts = {at: divmod(stalled * part, total) for at, part in had.items()}
+    left = stalled - sum(took for took, _ in parts.values())
+    more = set(sorted(parts, key=lambda at: -parts[at][1])[:left])
+    shares = ((at, took + (at in more)) for at, (took, _) in parts.items())
+    return tuple(sorted(shares, key=lambda one: -one[1]))

@@ -79,6 +79,13 @@ def test_nothing_at_all_is_no_stall() -> None:
     assert stalls_of([stream(), stream(5)], prefills(("a1-r0", 0, 10))) == []
 
 
+def test_a_ns_that_is_left_of_an_uneven_share_goes_to_none_that_had_no_more() -> None:
+    # Three prefill for 1 ms at once, another one for 1 ms after them: 2 ms are shared, thirds of the first one.
+    together = [(f"b{number}-r0", 0, 3) for number in range(3)]
+    (found,) = stalls_of([stream(0, 1, 2, 23)], prefills(*together, ("b3-r0", 3, 4)))
+    assert found.by == ((3, 1_000_000), (0, 333_334), (1, 333_333), (2, 333_333))
+
+
 _SPANS = st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 800)), max_size=5)
 
 
