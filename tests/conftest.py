@@ -1,6 +1,7 @@
 """Fixtures that every test may use; the pinned corpora are fetched once a session from the environment's index."""
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,10 @@ sys.dont_write_bytecode = False
 # Typer and Rich take these for a terminal, whatever they write to; some CI systems set them.
 for _name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "TERMINAL_WIDTH"):
     os.environ.pop(_name, None)
+# Ignored signals are inherited: under `nohup` SIGHUP is, and SIGINT in what a script starts with `&`.
+for _signal, _handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, _handler)
 
 
 @pytest.fixture
