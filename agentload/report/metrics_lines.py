@@ -38,7 +38,9 @@ def _counts(metrics: Mapping[str, Any]) -> Iterator[str]:
         yield f"{whole}prompt tokens" + (f" ({' + '.join(parts)})" if parts else "")
     if metrics["generation_tokens"] is not None:
         yield f"{metrics['generation_tokens']:,} generated"
-    sums = [f"{one} {metrics[f'{one}_seconds']:.1f} s" for one in _PHASES if metrics[f"{one}_seconds"] is not None]
+    once = {"prefill": " (a batch once)"} if metrics["software"] == "llamacpp" else {}
+    told = [(one, metrics[f"{one}_seconds"]) for one in _PHASES]
+    sums = [f"{one} {taken_s:.1f} s{once.get(one, '')}" for one, taken_s in told if taken_s is not None]
     if sums:
         yield f"summed {', '.join(sums)}"
     peaks = [f"{metrics[f'{one}_peak']} {one}" for one in ("running", "waiting") if metrics[f"{one}_peak"] is not None]

@@ -34,5 +34,7 @@ async def test_the_counters_of_a_real_server_are_the_sums_of_its_log(tmp_path: P
     assert 0 <= counted["running_peak"] <= 2  # 0: all was over within the second before the first look between
     assert counted["sampled"]["tells_phases"] is False
     assert part["phases"]["said"] == "the server's log"
-    assert "/metrics of llama.cpp" in terminal.render(found)
+    said = " ".join(terminal.render(found).split())
+    assert "/metrics of llama.cpp" in said
+    assert f"summed prefill {counted['prefill_seconds']:.1f} s (a batch once), decode" in said
     assert [one["where"] for one in made.events("metrics")][:: len(made.events("metrics")) - 1] == ["begin", "end"]
