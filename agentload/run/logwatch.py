@@ -46,10 +46,7 @@ class LogWatch:
         Raises:
             InputError: the log was rotated away or cannot be read.
         """
-        head = self._head()
-        if formats.detect(head) is not None:
-            return None
-        return wrapped.why_unknown(head, str(self._path) if attached else None, grows=True)
+        return wrapped.why_unknown(self._head(), str(self._path) if attached else None, grows=True)
 
     def _head(self) -> bytes:
         try:

@@ -127,10 +127,12 @@ _COLOURS_SED: Final = r"s/\x1b\[[0-9;]*[A-Za-z]//g"
 
 
 def why_unknown(head: bytes, file: str | None, *, grows: bool = False) -> str | None:
-    """Say why no line of a log's head is of a known format, and what helps; None when that cannot be told.
+    """Say why no line of a log's head is of a known format, and what helps; None when one is, or it cannot be told.
 
-    To be asked when `formats.look` finds no format; arguments as `Behind.sentence` has them.
+    Arguments as `Behind.sentence` has them.
     """
+    if formats.detect(head) is not None:
+        return None
     found = behind(head)
     if found is not None:
         return found.sentence(file, grows=grows)

@@ -13,7 +13,7 @@ from typing import Final
 from anyio import to_thread
 
 from agentload import plugins
-from agentload.analysis.evidence import read_log
+from agentload.analysis.evidence import read_head, read_log
 from agentload.core.clocks import align
 from agentload.core.ports import Clock
 from agentload.core.records import Completion, LogFacts, LoggedRequest, Timeline
@@ -172,10 +172,7 @@ def _says(
 def _why_unknown(path: Path, facts: LogFacts, *, owned: bool) -> str | None:
     if facts.lines.understood or not facts.lines.unknown:
         return None
-    head = b"".join(_since(path, 0, formats.HEAD_BYTES))
-    if formats.detect(head) is not None:
-        return None
-    return wrapped.why_unknown(head, None if owned else str(path), grows=True)
+    return wrapped.why_unknown(read_head(path), None if owned else str(path), grows=True)
 
 
 def _found(ours: Sequence[Completion], logged: Sequence[LoggedRequest]) -> int:
