@@ -1,5 +1,8 @@
 """Which log formats are installed, which of them is this log of, and what does a log of any size tell?"""
 
+import io
+import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -14,6 +17,7 @@ from agentload.serverlogs.unknown import Reader as UnknownReader
 HEAD_BYTES: Final = 1 << 18  # of a log, looked at to detect its format
 _HEAD_PIECE: Final = 1 << 20  # read at once while the format may not be known: a pipe gives less
 FED_BYTES: Final = 1 << 23  # at once: what a reader does for a block, whatever is in it, costs 1 to 3 ms
+NEAR_END: Final = 1 << 16  # bytes before a piece's end in which a line's end is looked for
 MOST_HEAD_BYTES: Final = 1 << 24  # kept while no line is of any format: a long preamble of another program
 
 
@@ -92,14 +96,14 @@ def read(chunks: Iterable[bytes], name: str | None = None, stamps: Sequence[int]
     head, wanted, seen, lines = b"", HEAD_BYTES, 0, 0
     while True:
         head += b"".join(_take(pieces, wanted - len(head)))
-        part = head[seen:]
+        part = head[seen:wanted]
         looks = look(part)
         looks = replace(looks, lines=lines + looks.lines)
         if looks.best is not None or named is not None or len(head) < wanted or wanted >= MOST_HEAD_BYTES:
             break
         wanted *= 4
         if b"\n" in part:
-            seen, lines = head.rfind(b"\n") + 1, looks.lines
+            seen, lines = seen + part.rfind(b"\n") + 1, looks.lines
     if named is None and looks.best is not None:
         named = by_name(looks.best)
     reader: LogReader = UnknownReader() if named is None else named.reader(stamps)
@@ -107,17 +111,36 @@ def read(chunks: Iterable[bytes], name: str | None = None, stamps: Sequence[int]
         for start in range(0, hole, _HEAD_PIECE):
             reader.feed(bytes(min(_HEAD_PIECE, hole - start)))
         reader.feed(head)
-        while piece := b"".join(_take(pieces, FED_BYTES)):
+        while piece := b"".join(_take(pieces, FED_BYTES - NEAR_END)):
             reader.feed(piece)
     return Read(reader.close(), looks)
 
 
 def blocks(file: Readable) -> Iterator[bytes]:
-    """Give what is left of a file, in pieces that suit `read`: small ones for its head, then such as it feeds."""
+    """Give what is left of a file, in pieces that suit `read`: small ones for its head, then such as it feeds.
+
+    Those of a regular file end where a line does, if one ends near there: what begins or ends within a line is copied
+    by whoever cuts it into lines, which takes as long as to read it.
+    """
+    regular = isinstance(file, io.BufferedReader) and stat.S_ISREG(os.fstat(file.fileno()).st_mode)
     given = 0
-    while piece := file.read(_HEAD_PIECE if given < MOST_HEAD_BYTES else FED_BYTES):
+    while True:
+        size = _HEAD_PIECE if given < MOST_HEAD_BYTES else FED_BYTES
+        if regular:
+            assert isinstance(file, io.BufferedReader)
+            size = _to_newline(file, size)
+        piece = file.read(size)
+        if not piece:
+            return
         given += len(piece)
         yield piece
+
+
+def _to_newline(file: io.BufferedReader, size: int) -> int:
+    """Return how many of a file's next `size` bytes there are up to the last newline in the last of them."""
+    end = os.pread(file.fileno(), NEAR_END, file.tell() + size - NEAR_END)
+    cut = end.rfind(b"\n") + 1
+    return size - NEAR_END + cut if cut and len(end) == NEAR_END else size
 
 
 def _behind_hole(pieces: Iterator[bytes]) -> tuple[int, Iterator[bytes]]:

@@ -77,6 +77,16 @@ def test_of_two_formats_in_one_file_the_one_with_more_lines_is_taken() -> None:
     assert counted(found.facts) == (8, 0, 4, 0)
 
 
+@pytest.mark.parametrize("size", [4_096, 1 << 20, 1 << 24])
+def test_the_first_lines_tell_the_format_whatever_comes_in_one_piece_with_them(size: int) -> None:
+    count = formats.HEAD_BYTES // len(DS4) - 1
+    found = formats.read(pieces(DS4 * count + LLAMA * (2 * count), size))
+    # The head ends within two DS4s' bytes of llama.cpp's lines, whose four are longer: of 4 * count at most seven.
+    assert (found.looks.best, found.looks.scores["ds4"]) == ("ds4", 4 * count)
+    assert found.looks.scores["llamacpp"] < 8
+    assert counted(found.facts) == (4 * count, 0, 8 * count, 0)
+
+
 @BOTH
 def test_a_long_preamble_of_another_program_is_read_past_and_every_line_of_it_is_counted(name: str) -> None:
     preamble = NGINX * (formats.HEAD_BYTES // len(NGINX) + 9)

@@ -1,6 +1,7 @@
 """What is looked for in a whole block at once is found wherever it stands."""
 
 import io
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -58,6 +59,16 @@ def test_trouble_is_found_where_what_is_looked_at_together_ends(trouble: bytes) 
 def test_a_file_comes_in_small_pieces_while_its_format_may_be_unknown_and_then_in_large_ones() -> None:
     sizes = [len(piece) for piece in formats.blocks(io.BytesIO(bytes(30_000_000)))]
     assert sizes == [1 << 20] * 16 + [1 << 23, 30_000_000 - 24 * (1 << 20)]
+
+
+def test_pieces_of_a_file_end_where_a_line_does_if_one_ends_near_there(tmp_path: Path) -> None:
+    # Lines of 1,000 bytes; the first MiB (1,048,576) ends in one of 200,000, whose newline is far.
+    path = tmp_path / "server.log"
+    path.write_bytes((b"x" * 999 + b"\n") * 900 + b"y" * 199_999 + b"\n" + (b"z" * 999 + b"\n") * 2_000 + b"torn")
+    with path.open("rb") as file:
+        found = list(formats.blocks(file))
+    assert [len(piece) for piece in found] == [1_048_576, 2_097_000 - 1_048_576, 3_100_004 - 2_097_000]
+    assert b"".join(found) == path.read_bytes()
 
 
 @pytest.mark.parametrize("filler", [b"\n", b"\0", b"\0\0\n"])
