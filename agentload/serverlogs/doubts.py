@@ -1,5 +1,6 @@
 """How are a thousand equal doubts about a log told as one?"""
 
+from collections.abc import Sequence
 from typing import Final
 
 from agentload.core.records import Doubt
@@ -22,6 +23,16 @@ class Doubts:
     def left_out(self, line: int, what: str) -> None:
         """Note that something is counted, and not kept: memory must not grow with the log."""
         self.add("left-out", line, f"{what} are counted and not listed", "cut the log at the time of interest")
+
+    def compare(self, lines: int, stamps: Sequence[int] | None) -> None:
+        """Note that so many lines do not have a receive stamp each; a kill may tear the last line or stamp off."""
+        if stamps is not None and abs(len(stamps) - lines) > 1:
+            self.add(
+                "stamps-do-not-fit",
+                min(lines, len(stamps)),
+                f"there are {lines} lines and {len(stamps)} receive stamps",
+                "the log was changed after it was received, or its stamps are of another log: times may be wrong",
+            )
 
     def all(self) -> tuple[Doubt, ...]:
         """Return one doubt a code, in the order they were first met."""

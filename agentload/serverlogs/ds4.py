@@ -56,14 +56,7 @@ class Reader(UsualLines):
     def close(self) -> LogFacts:
         """Say that the log has ended, and return what it told."""
         self._walker.close()
-        lines = self._walker.lines
-        if self._stamps is not None and abs(len(self._stamps) - lines) > 1:  # a kill may tear the last one off
-            self._doubts.add(
-                "stamps-do-not-fit",
-                min(lines, len(self._stamps)),
-                f"there are {lines} lines and {len(self._stamps)} receive stamps",
-                "the log was changed after it was received, or its stamps are of another log: times may be wrong",
-            )
+        self._doubts.compare(self._walker.lines, self._stamps)
         boots, settings = self._starts.close()
         received = self._stamps is not None
         return LogFacts(

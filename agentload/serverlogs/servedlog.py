@@ -85,14 +85,7 @@ class ServedLog:
         """Say that the log has ended, and return what it told."""
         self._walker.close()
         self._end_requests()
-        lines = self._walker.lines
-        if self._stamps is not None and abs(len(self._stamps) - lines) > 1:  # a kill may tear the last one off
-            self._doubts.add(
-                "stamps-do-not-fit",
-                min(lines, len(self._stamps)),
-                f"there are {lines} lines and {len(self._stamps)} receive stamps",
-                "the log was changed after it was received, or its stamps are of another log: times may be wrong",
-            )
+        self._doubts.compare(self._walker.lines, self._stamps)
         received = self._stamps is not None
         return LogFacts(
             format=self.name,

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from agentload.agents.chat import OpenAITransport, encode_body
-from agentload.core.records import TEXTLESS, ChatCall, Completion, ServerTimings, ToolCall, Usage
+from agentload.core.records import TEXTLESS, ChatCall, ServerTimings, ToolCall, Usage
 from agentload.errors import UsageError
+from tests.agents.asked import CALL, ROLE, STOP, ask
 from tests.agents.scripted_server import (
     DONE,
     STREAM_HEAD,
@@ -26,18 +27,7 @@ from tests.agents.scripted_server import (
 
 pytestmark = pytest.mark.anyio
 
-CALL = ChatCall("a0-t1-r1", "a0", 1, ({"role": "user", "content": "Where is ä?"},))
-ROLE = delta(role="assistant", content=None)
-STOP = delta("stop")
 USAGE = {"prompt_tokens": 20, "completion_tokens": 2, "total_tokens": 22}
-
-
-async def ask(*replies: list[Step], call: ChatCall = CALL, **options: Any) -> Completion:
-    async with (
-        ScriptedServer(replies) as server,
-        OpenAITransport(server.url, "m", CountingClock(), **options) as transport,
-    ):
-        return await transport.complete(call)
 
 
 # ---- a whole answer

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentload.agents.chat import OpenAITransport, list_models
-from agentload.core.records import ChatCall, Completion
 from agentload.errors import EndpointError
+from tests.agents.asked import CALL, ROLE, STOP, ask
 from tests.agents.scripted_server import (
     CLOSE,
     DONE,
@@ -30,22 +30,10 @@ from tests.skipping_loop import SkippingLoop, skip
 
 pytestmark = pytest.mark.anyio
 
-CALL = ChatCall("a0-t1-r1", "a0", 1, ({"role": "user", "content": "Where is ä?"},))
-ROLE = delta(role="assistant", content=None)
-STOP = delta("stop")
-
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "asyncio", {"loop_factory": SkippingLoop}
-
-
-async def ask(*replies: list[Step], call: ChatCall = CALL, **options: Any) -> Completion:
-    async with (
-        ScriptedServer(replies) as server,
-        OpenAITransport(server.url, "m", CountingClock(), **options) as transport,
-    ):
-        return await transport.complete(call)
 
 
 async def test_a_refused_connection_is_one_line_and_has_its_stamps() -> None:

@@ -14,10 +14,9 @@ from agentload.analysis.probe_sweep import smallest_free
 from agentload.artifacts.design import Design, ExperimentDir
 from agentload.report import terminal
 from agentload.report.comparison_terminal import render
-from agentload.run import runner, scenario
 from tests.analysis.experiments import FLAG, Asked, Ran, design, ds4_log, open_folder, whole
 from tests.analysis.probes import PUBLISHED_TOKENS
-from tests.run.runs import environment
+from tests.run.steps import carry_out
 
 QUANTA = {"A": 128, "B": 2048, "C": 8192}
 
@@ -39,17 +38,6 @@ def planned() -> Design:
         for name, quantum in QUANTA.items()
     )
     return design(variants=variants, simulated=True, workload="probe", metric="prefill_tok_s")
-
-
-async def carry_out(folder: ExperimentDir, cache_dir: Path) -> None:
-    plan = folder.read_design()
-    for step in plan.steps:
-        fields = dict(plan.variant(step.variant).scenario)
-        fields["server"] = {**fields["server"], "boot": step.position}
-        fields["condition"] = step.variant
-        chosen = scenario.from_fields(fields, "")
-        path = folder.run_path(step)
-        await runner.run(chosen, folder.runs, environment(cache_dir), lambda _: None, directory=path)
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,10 @@ import pytest
 
 from agentload.agents import workspace
 from agentload.analysis.compare import compare
-from agentload.artifacts.design import Design, ExperimentDir
+from agentload.artifacts.design import Design
 from agentload.report.comparison_terminal import render
-from agentload.run import runner, scenario
 from tests.analysis.experiments import design, open_folder
-from tests.run.runs import environment
+from tests.run.steps import carry_out
 
 
 def planned() -> Design:
@@ -33,17 +32,6 @@ def planned() -> Design:
         for name, quantum in (("A", 2048), ("B", 128))
     )
     return design(variants=variants, simulated=True)
-
-
-async def carry_out(folder: ExperimentDir, cache_dir: Path) -> None:
-    plan = folder.read_design()
-    for step in plan.steps:
-        fields = dict(plan.variant(step.variant).scenario)
-        fields["server"] = {**fields["server"], "boot": step.position}
-        fields["condition"] = step.variant
-        chosen = scenario.from_fields(fields, "")
-        path = folder.run_path(step)
-        await runner.run(chosen, folder.runs, environment(cache_dir), lambda _: None, directory=path)
 
 
 @pytest.fixture(scope="module")
