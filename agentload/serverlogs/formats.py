@@ -1,12 +1,9 @@
 """Which log formats are installed, which of them is this log of, and what does a log of any size tell?"""
 
-import io
-import os
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from agentload import heap, plugins
 from agentload.core.ports import LogFormat, LogReader
@@ -27,6 +24,15 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes:
         """Return so many bytes, or what there is before the end."""
         ...
+
+
+@runtime_checkable
+class _Seekable(Readable, Protocol):
+    """What may be read at any place: a file, unlike a pipe."""
+
+    def seekable(self) -> bool: ...
+    def seek(self, offset: int, /) -> int: ...
+    def tell(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,26 +125,26 @@ def read(chunks: Iterable[bytes], name: str | None = None, stamps: Sequence[int]
 def blocks(file: Readable) -> Iterator[bytes]:
     """Give what is left of a file, in pieces that suit `read`: small ones for its head, then such as it feeds.
 
-    Those of a regular file end where a line does, if one ends near there: what begins or ends within a line is copied
-    by whoever cuts it into lines, which takes as long as to read it.
+    Those of a file that is no pipe end where a line does, if one ends near there: what begins or ends within a line is
+    copied by whoever cuts it into lines, which takes as long as to read it.
     """
-    regular = isinstance(file, io.BufferedReader) and stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    placed = file if isinstance(file, _Seekable) and file.seekable() else None
     given = 0
     while True:
         size = _HEAD_PIECE if given < MOST_HEAD_BYTES else FED_BYTES
-        if regular:
-            assert isinstance(file, io.BufferedReader)
-            size = _to_newline(file, size)
-        piece = file.read(size)
+        piece = file.read(size if placed is None else _to_newline(placed, size))
         if not piece:
             return
         given += len(piece)
         yield piece
 
 
-def _to_newline(file: io.BufferedReader, size: int) -> int:
+def _to_newline(file: _Seekable, size: int) -> int:
     """Return how many of a file's next `size` bytes there are up to the last newline in the last of them."""
-    end = os.pread(file.fileno(), NEAR_END, file.tell() + size - NEAR_END)
+    here = file.tell()
+    file.seek(here + size - NEAR_END)
+    end = file.read(NEAR_END)
+    file.seek(here)
     cut = end.rfind(b"\n") + 1
     return size - NEAR_END + cut if cut and len(end) == NEAR_END else size
 
