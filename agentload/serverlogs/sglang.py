@@ -1,7 +1,8 @@
 """What does a log of SGLang tell?
 
 Its arguments as they are in force, each prefill batch, every 40th decode step, and with --log-requests each request at
-its end, with tokens and with stamps of the server's clock. These are laid backwards from the time of the line.
+its end, with tokens and with stamps of the server's clock. These are laid backwards from the time of the line. Of
+requests the lines may be JSON; both kinds tell the same.
 
 Ranks of one engine write the same line; one of them counts. A data-parallel rank (DP) has requests of its own, and
 counts always.
@@ -16,7 +17,7 @@ from typing import Any, Final
 from agentload.core.packed import Flat
 from agentload.core.ports import LogReader
 from agentload.core.records import LogFacts
-from agentload.serverlogs import reprs
+from agentload.serverlogs import reprs, sglang_json
 from agentload.serverlogs import sglang_grammar as grammar
 from agentload.serverlogs.lines import Kind, uncoloured
 from agentload.serverlogs.localtime import LocalClock
@@ -25,10 +26,12 @@ from agentload.serverlogs.servedlog import ARRIVED, LABEL, ServedLog, Value
 _NAME: Final = "sglang"
 _LOOKED_AT: Final = 2_000  # bytes of a text that is not known by its beginning: a request's line may hold a megabyte
 _MS_NS: Final = 1_000_000
+_US_NS: Final = 1_000
 _LONGEST_S: Final = 7 * 86_400.0  # a request that took longer has times of a clock that stopped, or of none
 _MOST_TRIES: Final = 4  # places where the server's part of a finish line may begin: a prompt can hold the same words
 _DURATIONS: Final = ("e2e_latency", "queue_time", "inference_time", "prefill_waiting_latency", "prefill_launch_latency")
 _FINISHES: Final = {"abort": "cancelled"}
+_WORD: Final = re.compile(r"[a-z_]{1,40}")  # a reason that is none may be what no file can hold: half an emoji
 _SHORT, _FIELDS = 64, 4_096  # bytes of a part of a batch's line that is kept, and how many: most come again and again
 
 
@@ -58,8 +61,8 @@ class Reader(ServedLog):
             self._say(
                 "requests-not-logged",
                 "the log tells of no request by itself: of batches only",
-                "start SGLang with --log-requests, and its format text: then each request's tokens and times stand in "
-                "the log",
+                "start SGLang with --log-requests (--log-requests-target not only a directory): then each request's "
+                "tokens and times stand in the log",
             )
         return self._facts(counts_requests=self._finished)
 
@@ -83,6 +86,8 @@ class Reader(ServedLog):
         return self._body(body)
 
     def _without_prefix(self, text: bytes) -> Kind:
+        if text.startswith(sglang_json.BEGIN):
+            return self._event(text, stamped=False)
         kind = self._request(text)
         if kind is not None:
             return kind
@@ -97,6 +102,8 @@ class Reader(ServedLog):
         return Kind.IGNORED
 
     def _body(self, text: bytes) -> Kind:
+        if text.startswith(sglang_json.BEGIN):
+            return self._event(text, stamped=True)
         for attempt in (self._batch, self._request, self._starting):
             kind = attempt(text)
             if kind is not None:
@@ -172,21 +179,43 @@ class Reader(ServedLog):
 
     def _request(self, text: bytes) -> Kind | None:
         if (found := grammar.FINISH.fullmatch(text)) is not None:
-            return self._finish(found[1])
+            return self._finish_line(found[1])
         if (found := grammar.RECEIVE.fullmatch(text)) is not None:
-            name = found[1].decode("utf-8", "replace")
-            self._begin(name, self._stamped)
-            self._awaited.add(name)
-            return Kind.UNDERSTOOD
+            names = [found[2]] if found[1] is None else grammar.LISTED.findall(found[1])
+            return self._receive([name.decode("utf-8", "replace") for name in names])
+        if grammar.RECEIVE_OPENAI.fullmatch(text) is not None:
+            return Kind.IGNORED
         found = grammar.TIMES.fullmatch(text)
         return None if found is None else self._time_stats(found)
 
-    def _finish(self, text: bytes) -> Kind:
-        rid = grammar.RID.match(text)
-        info = None if rid is None else _server_part(text, rid[1].decode("utf-8", "replace"))
-        if rid is None or info is None:
+    def _event(self, text: bytes, *, stamped: bool) -> Kind:
+        """Take a line of JSON; its own time is that of the line only where no stamp stands in front (`stamped`)."""
+        event = sglang_json.event(text)
+        if event is None:
             return Kind.UNKNOWN
-        name = rid[1].decode("utf-8", "replace")
+        if not stamped:
+            at = self._clock.of_year(event.stamp)
+            if at is None:
+                return Kind.UNKNOWN
+            self._stamped = self._time(at + event.micros * _US_NS)
+        if not event.names:
+            return Kind.IGNORED
+        return self._receive(event.names) if event.info is None else self._finish(event.names[0], event.info)
+
+    def _receive(self, names: Sequence[str]) -> Kind:
+        """Take requests that came: one, or those of a batch."""
+        for name in names:
+            self._begin(name, self._stamped)
+            self._awaited.add(name)
+        return Kind.UNDERSTOOD
+
+    def _finish_line(self, text: bytes) -> Kind:
+        rid = grammar.RID.match(text)
+        name = "" if rid is None else rid[1].decode("utf-8", "replace")
+        info = _server_part(text, name) if name else None
+        return Kind.UNKNOWN if info is None else self._finish(name, info)
+
+    def _finish(self, name: str, info: Mapping[str, Any]) -> Kind:
         self._finished = True
         self._begin(name, None)
         self._tell(name, self._told(info, arrives=self._open[name][ARRIVED] is None))
@@ -223,7 +252,7 @@ class Reader(ServedLog):
             "cached_tokens": cached,
             "new_prefill_tokens": None if prompt is None or cached is None else prompt - cached,
             "decoded_tokens": _count(info.get("completion_tokens")),
-            "finish": _FINISHES.get(kind, kind) if isinstance(kind, str) else None,
+            "finish": _FINISHES.get(kind, kind) if isinstance(kind, str) and _WORD.fullmatch(kind) else None,
             "t_end": end_ns,
             **placed,
         }
@@ -270,7 +299,10 @@ def _server_part(text: bytes, rid: str) -> Mapping[str, Any] | None:
     """Return the `meta_info` that the server wrote behind a request; None when it is not whole, or another's."""
     places = list(_places(text))[-_MOST_TRIES:]
     for place in reversed(places):
-        out = reprs.dictionary(text[place + len(grammar.OUT) - 1 :].decode("utf-8", "replace"))
+        told = text[place + len(grammar.OUT) - 1 :]
+        if grammar.CUT in told:
+            told = grammar.CUT_TEXT.sub(b" ", told.replace(grammar.CUT_LIST, b", "))
+        out = reprs.dictionary(told.decode("utf-8", "replace"))
         info = None if out is None else out.get("meta_info")
         if isinstance(info, dict) and info.get("id", rid) == rid:
             return info
@@ -356,9 +388,12 @@ class Format:
 
 def _is_ours(line: bytes) -> bool:
     found = grammar.PREFIX.fullmatch(line)
+    text = line if found is None else found[4]
+    if sglang_json.LINE.fullmatch(text) is not None:
+        return True
     if found is None:
         return grammar.FINISH.fullmatch(line) is not None or grammar.RECEIVE.fullmatch(line) is not None
-    return bool(found[3]) or grammar.OURS.match(found[4]) is not None or grammar.READY.fullmatch(found[4]) is not None
+    return bool(found[3]) or grammar.OURS.match(text) is not None or grammar.READY.fullmatch(text) is not None
 
 
 FORMAT: Final = Format()

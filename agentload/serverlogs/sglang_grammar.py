@@ -4,7 +4,7 @@
 
 Milliseconds come with SGLANG_LOG_MS=1; the words behind the time are ranks. Lines of batches are lists of `name: value`
 that grew over the years: older ones have a full stop after the first words and a comma at the end. Lines that --log-
-requests writes are Python's own words for an object, a request's or the server's.
+requests writes are Python's own words for an object, a request's or the server's, or JSON (`sglang_json`).
 """
 
 import re
@@ -92,10 +92,21 @@ NEEDED: Final = {
 
 # ---- requests ------------------------------------------------------------------------------------------------------
 
-RECEIVE: Final = re.compile(rb"Receive: obj=\w+\((?:.*, )?rid='([^']{1,200})'[,)].*", re.DOTALL)
+# A request, or a batch of them. Its name leads (0.5.6 to 0.5.23): what looks like one behind it is the prompt's. A
+# batch is looked for in front alone: a prompt may begin one in a million places.
+RECEIVE: Final = re.compile(
+    rb"Receive: obj=\w+\((?:rid=\[('[^']{1,200}'(?:, '[^']{1,200}'){0,4095})\]|(?:.*?, )??rid='([^']{1,200})')[,)].*",
+    re.DOTALL,
+)
+LISTED: Final = re.compile(rb"'([^']+)'")
+RECEIVE_OPENAI: Final = re.compile(rb"Receive OpenAI: obj=[{\w].*[})]", re.DOTALL)  # it names no request
 FINISH: Final = re.compile(rb"Finish: obj=\w+\((.*)", re.DOTALL)
 RID: Final = re.compile(rb"(?:.*?, )??rid='([^']{1,200})'[,)]", re.DOTALL)
 OUT: Final = b", out={"
+# At level 2 the middle of a long text or list is left out; without these words it is Python's again.
+CUT: Final = b" ... "
+CUT_TEXT: Final = re.compile(rb"""(?<=['"]) \.\.\. (?=['"])""")
+CUT_LIST: Final = b"] ... ["
 TIMES: Final = re.compile(
     rb"Req(?:uest)?TimeStats\(rid=([^,\s]{1,200}), (.*)\): queue_duration=([\d.]{1,20})ms, "
     rb"forward_duration=([\d.]{1,20})ms(?:, .*)?",
@@ -117,7 +128,8 @@ NOISE: Final = re.compile(
     re.DOTALL,
 )
 OURS: Final = re.compile(
-    rb"Prefill batch|Decode batch|Receive: obj=|Finish: obj=|Req\w*TimeStats\(|server_args=|max_total_num_tokens="
+    rb"Prefill batch|Decode batch|Receive(?: OpenAI)?: obj=|Finish: obj=|Req\w*TimeStats\(|server_args="
+    rb"|max_total_num_tokens="
 )
 OTHER_NOISE: Final = re.compile(
     rb"[IW]\d{4} \d\d:\d\d:\d\d\.\d+ .*|\[[IW]\d{4} \d\d:\d\d:\d\d\.\d+ .*"  # torch

@@ -1,8 +1,8 @@
 """Why is no line of a server's log of a known format, and what helps?
 
 journald, docker and others give each line a time, a host or a name. Such a log is not read: its times and offsets would
-be another file's. But it can be said what stands behind, and how to get it. Nor is one read that vLLM or SGLang was
-told to write as JSON.
+be another file's. But it can be said what stands behind, and how to get it. Nor is one read that a logging
+configuration of vLLM or SGLang has made JSON; requests that SGLang itself writes as JSON are.
 
 A prefix is one regular expression, of the part of the syntax that Python and `sed -E` share, so that what is looked for
 and what the command removes is the same. Several may stand in a row (kubectl logs --prefix --timestamps).
@@ -116,10 +116,9 @@ _LAYERS: Final = (
     _Layer("docker compose logs", r"^([0-9]+\|)?[^ |]+ +\| ", "`docker compose logs --no-log-prefix`"),
     _Layer("ts", "^[A-Z][a-z]{2} [ 0-9][0-9] [0-9:.]+ "),
 )
-_STAMP: Final = re.compile(rb"^\[[0-9-]{10} [0-9:.]+\] (?=\{)")  # before requests that SGLang writes as JSON
 _NOT_AS_JSON: Final = (
-    "its lines are JSON, and of these servers' logs only text is read: start vLLM without a JSON formatter "
-    "(--logging-config, VLLM_LOGGING_CONFIG_PATH), SGLang with --log-requests-format text"
+    "its lines are JSON, and none is of a request as SGLang itself writes it: start vLLM without a JSON formatter "
+    "(--logging-config, VLLM_LOGGING_CONFIG_PATH), SGLang too (SGLANG_LOGGING_CONFIG_PATH)"
 )
 _COLOURS: Final = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 _SLASH: Final = ("/", "\\/")
@@ -146,8 +145,8 @@ def _lines(head: bytes) -> list[bytes]:
 
 
 def _is_json(line: bytes) -> bool:
-    """Whether it is an object of JSON, maybe behind SGLang's stamp, and none of docker's."""
-    return _unpacked(line) is None and decoded(_STAMP.sub(b"", line)) is not None
+    """Whether it is an object of JSON, and none of docker's."""
+    return _unpacked(line) is None and decoded(line) is not None
 
 
 def behind(head: bytes) -> Behind | None:

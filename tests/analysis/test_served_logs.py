@@ -245,3 +245,26 @@ def test_flags_of_sglang_are_held_against_what_its_log_states() -> None:
     assert (found["tp_size"].source, found["tp_size"].verdict) == ("server.log:1", Verdict.APPLIED)
     assert (found["max_running_requests"].applied, found["max_running_requests"].verdict) == (48, Verdict.MISMATCH)
     assert found["chunked_prefill_size"].verdict is Verdict.DEFAULTED
+
+
+def test_requests_of_sglang_have_one_account_as_json_and_as_text(tmp_path: Path) -> None:
+    found = []
+    for form in ("json", "text"):
+        log = tmp_path / form / "s.log"
+        log.parent.mkdir()
+        log.write_bytes((LOGS / "sglang" / f"requests_{form}.log").read_bytes())
+        found.append(without_places(logfile.read_file(log).found))
+    assert found[0] == found[1]
+    whole = found[0]["segments"][0]["whole"]
+    # By hand, of requests_*.log: 8000 + 400 + 32472 + 100 + 101, and 50 + 55 + 0 + 10 + 11.
+    assert (whole["prompt_tokens"], whole["decoded_tokens"]) == (41_073, 126)
+    # a1 was prefilled from -0.25 to 1 s, and decoded from 1 to 6 s; b1 decoded from 3 to 8 s.
+    assert (whole["prefill_union_ns"], whole["decode_union_ns"], whole["decode_sum_ns"]) == (1.25 * S, 7 * S, 10 * S)
+    assert found[0]["requests"]["total"] == 5
+
+
+def without_places(value: Any) -> Any:
+    """All that an account says but at which byte of the file it stands, and how long that is."""
+    if isinstance(value, dict):
+        return {key: without_places(one) for key, one in value.items() if key not in ("offset", "size", "bytes")}
+    return [without_places(one) for one in value] if isinstance(value, list) else value
