@@ -19,14 +19,16 @@ from the log while a stranger's request with the same counts ran within its time
 More logged requests than answers are no such case: they leave a choice, so nothing there is called UNIQUE.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from agentload.core import attribution_doubts, pairing, strangers
-from agentload.core.evidence import Counts, exact_pairs, fit, fit_group, told, work_times
+from agentload.core import attribution_doubts, strangers
+from agentload.core.candidates import Candidates
+from agentload.core.evidence import Counts, exact_pairs, told, work_times
 from agentload.core.names import counted, log_name
 from agentload.core.records import (
     Completion,
@@ -80,48 +82,23 @@ class _Join:
     group: str | None = None
 
 
-class _Log:
-    """The log's requests that no exact key has joined, and which of them an answer fits."""
-
-    def __init__(self, requests: Sequence[LoggedRequest], error_ns: int | None) -> None:
-        self.requests = requests
-        self._error_ns = error_ns
-        self._alone = [index for index, one in enumerate(requests) if one.group is None]
-        self.groups: dict[str, list[int]] = {}
-        for index, one in enumerate(requests):
-            if one.group is not None:
-                self.groups.setdefault(one.group, []).append(index)
-
-    def fits(self, sent: Completion) -> list[int]:
-        """Return the indices of those that it fits; of each group all or none, the likeliest members first."""
-        found = [index for index in self._alone if fit(sent, self.requests[index], self._error_ns)]
-        for members in self.groups.values():
-            if fit_group(sent, [self.requests[index] for index in members], self._error_ns):
-                found += sorted(members, key=lambda index: not fit(sent, self.requests[index], self._error_ns))
-        return found
-
-
-def _join_failed(failed: Sequence[Completion], log: _Log, free: AbstractSet[int]) -> list[_Join]:
-    """Join those that fit one request alone; return the rest of `failed` and of the `free` of `log` too."""
-    fits = [[index for index in log.fits(sent) if index in free] for sent in failed]
-    wanted = [index for found in fits for index in found]
+def _join_failed(failed: Sequence[Completion], log: Candidates, free: AbstractSet[int]) -> list[_Join]:
+    """Join those that fit one request alone; return the rest of `failed`, and of the `free` ones, none in a group."""
+    fits = [[index for index in log.alone(sent) if index in free] for sent in failed]
+    wanted = Counter(index for found in fits for index in found)
     joins = []
     taken = set()
     for sent, found in zip(failed, fits, strict=True):
-        if len(found) == 1 and wanted.count(found[0]) == 1 and log.requests[found[0]].group is None:
+        if len(found) == 1 and wanted[found[0]] == 1:
             joins.append(_Join(sent, log.requests[found[0]], Match.UNIQUE))
             taken.add(found[0])
         else:
             joins.append(_Join(sent, None, Match.CLIENT_ONLY))
-    return joins + [
-        _Join(None, log.requests[index], Match.SERVER_ONLY)
-        for index in sorted(free - taken)
-        if log.requests[index].group is None
-    ]
+    return joins + [_Join(None, log.requests[index], Match.SERVER_ONLY) for index in sorted(free - taken)]
 
 
 def _failed_of_groups(
-    failed: Sequence[Completion], log: _Log, spare: Sequence[int]
+    failed: Sequence[Completion], log: Candidates, spare: Sequence[int]
 ) -> tuple[dict[int, Completion], list[Completion]]:
     """Give failed requests that fit members of one group only to its `spare` ones, where there is one for each.
 
@@ -130,15 +107,17 @@ def _failed_of_groups(
     of_group: dict[str, list[Completion]] = {}
     rest = []
     for sent in failed:
-        found = {log.requests[index].group for index in log.fits(sent)}
-        name = next(iter(found)) if len(found) == 1 else None
+        name = log.only_group(sent)
         if name is None:
             rest.append(sent)
         else:
             of_group.setdefault(name, []).append(sent)
+    left_of: dict[str | None, list[int]] = {}
+    for index in spare:
+        left_of.setdefault(log.requests[index].group, []).append(index)
     given: dict[int, Completion] = {}
     for name, members in of_group.items():
-        left = [index for index in spare if log.requests[index].group == name]
+        left = left_of.get(name, [])
         if len(left) < len(members):
             rest += members
         else:
@@ -152,9 +131,9 @@ def _join(completions: Sequence[Completion], requests: Sequence[LoggedRequest], 
     joins = [_Join(completions[left], requests[right], Match.EXACT) for left, right in exact]
     lefts, rights = {left for left, _ in exact}, {right for _, right in exact}
     open_sent = [sent for left, sent in enumerate(completions) if left not in lefts]
-    log = _Log([one for right, one in enumerate(requests) if right not in rights], error_ns)
+    log = Candidates([one for right, one in enumerate(requests) if right not in rights], error_ns)
     whole = [sent for sent in open_sent if sent.error is None]
-    found = pairing.pair_up([log.fits(sent) for sent in whole], len(log.requests))
+    found = log.pair_up(whole)
     joins += [_Join(whole[left], log.requests[right], Match.UNIQUE) for left, right in found.certain]
     seen = {left for left, _ in found.certain} | {left for group in found.groups for left in group.left}
     joins += [_Join(sent, None, Match.CLIENT_ONLY) for left, sent in enumerate(whole) if left not in seen]
@@ -347,6 +326,26 @@ def _row_order(row: Request) -> tuple[bool, int, tuple[str, str]]:
     return at_ns is None, at_ns or 0, counted(row.request)
 
 
+def _groups(joins: Iterable[_Join], rows: Iterable[Request]) -> list[Group]:
+    names: dict[str, list[str]] = {}  # of the rows
+    for row in rows:
+        if row.group is not None:
+            names.setdefault(row.group, []).append(row.request)
+    members: dict[str, list[_Join]] = {}
+    for join in joins:
+        if join.group is not None:
+            members.setdefault(join.group, []).append(join)
+    return [
+        Group(
+            name=name,
+            requests=tuple(names[name]),
+            sent=sum(join.sent is not None for join in each),
+            logged=sum(join.logged is not None for join in each),
+        )
+        for name, each in members.items()
+    ]
+
+
 def attribute(
     run: str, completions: Sequence[Completion], facts: LogFacts | None, segments: Sequence[Segment]
 ) -> Attribution:
@@ -366,17 +365,7 @@ def attribute(
     joins = _join(sent, logged, error_ns)
     place = partial(_segment, segments=ours)
     rows = sorted((_row(run, join, place, placed=unix or not sent) for join in joins), key=_row_order)
-    groups = []
-    for name in dict.fromkeys(join.group for join in joins if join.group is not None):
-        members = [join for join in joins if join.group == name]
-        groups.append(
-            Group(
-                name=name,
-                requests=tuple(row.request for row in rows if row.group == name),
-                sent=sum(join.sent is not None for join in members),
-                logged=sum(join.logged is not None for join in members),
-            )
-        )
+    groups = _groups(joins, rows)
     doubts: list[Doubt] = []
     perhaps: dict[str | None, int] = {}
     if facts is not None and sent:

@@ -8,14 +8,15 @@ are exact, but which member it was of is a guess, and said to be one.
 """
 
 from collections.abc import Callable, Iterable
-from itertools import chain, islice
+from functools import partial
+from itertools import islice, tee
 from typing import Final
 
 from agentload.core.packed import Packer
 from agentload.serverlogs import ds4_grammar as grammar
 from agentload.serverlogs.ds4_clock import SECOND_NS, half_hours
 from agentload.serverlogs.ds4_ended import Ended
-from agentload.serverlogs.ds4_equal import drop, first, swapped
+from agentload.serverlogs.ds4_equal import Indices, first, wanted_of
 from agentload.serverlogs.ds4_rebuilds import Rebuilds
 from agentload.serverlogs.ds4_request import Open, Say, Where
 
@@ -36,8 +37,9 @@ class Book:
         Their key is the start, and in it the order of their first lines.
         """
         self.boot = boot
-        self.by_base: dict[int, list[Open]] = {}  # by where their decode began
-        self.by_ctx: dict[bytes, list[Open]] = {}
+        self._by = Indices()
+        self.by_base = self._by.base.of  # by where their decode began
+        self.by_ctx = self._by.ctx.of
         self.whole = False  # the start of the server was seen
         self.single = False  # one request at a time
         self.sessions: int | None = None
@@ -81,9 +83,7 @@ class Book:
         self.begun += 1
         one = Open(self.boot, self.begun, where, ctx, cached, prompt, new)
         self._open[one.number] = one
-        self.by_base.setdefault(prompt, []).append(one)
-        if ctx is not None:
-            self.by_ctx.setdefault(ctx, []).append(one)
+        self._by.add(one)
         return one
 
     def _late(self, where: Where, ctx: bytes | None, prompt: int, begun: int) -> Open | None:
@@ -188,12 +188,11 @@ class Book:
         if spans is None or spans[2] != of or tokens > of:
             return False
         begun = at - took_ns
-
-        def earlier() -> Iterable[Open]:
-            return (one for one in same if one.done_ns is None and (one.chunked is None or one.chunk < tokens))
-
-        found = first(earlier())
-        if not self._any_fits(chain(found, earlier()), begun):
+        earlier, again = tee(
+            self._by.ctx.those(ctx, lambda one: one.done_ns is None and (one.chunked is None or one.chunk < tokens))
+        )
+        found = first(earlier)
+        if not self._any_fits(again, begun):
             grouped = [one for one in same if one.group is not None]
             if grouped and (not found or self._any_fits(grouped, begun)):
                 return True  # which of the group is so far does not matter to any sum
@@ -206,6 +205,7 @@ class Book:
                 return False
             one.begin.add(begun)
         one.chunk, one.chunk_ns, one.chunked = tokens, took_ns, where
+        self._by.moved(one)
         return True
 
     def done(self, ctx: bytes, took_ns: int, at: int, where: Where, *, known: bool) -> bool:
@@ -214,12 +214,10 @@ class Book:
         if len(same) == 1 and self._only_done(same[0], took_ns, at, where):
             return True
         begun = at - took_ns
-
-        def undone() -> Iterable[Open]:
-            return (one for one in same if one.done_ns is None and one.decoded is None and took_ns >= one.chunk_ns)
-
-        found = first(undone())
-        if not self._any_fits(chain(found, undone()), begun):  # lines of a group's members are given to them by guess
+        those = self._by.ctx.those(ctx, lambda one: one.done_ns is None)
+        undone, again = tee(one for one in those if one.decoded is None and took_ns >= one.chunk_ns)
+        found = first(undone)
+        if not self._any_fits(again, begun):  # lines of a group's members are given to them by guess
             grouped = [one for one in same if one.done_ns is None and one.group is not None]
             found = first(one for one in grouped if one.fits_begin(begun, self._step_ns)) or found or first(grouped)
         one = self._pick(found, begun, where)
@@ -229,6 +227,7 @@ class Book:
                 return False
             one.begin.add(begun)
         one.done_ns, one.done = took_ns, where
+        self._by.moved(one)
         return True
 
     def decode(self, start: int, end: int, gen: int, took_ns: int, at: int, where: Where, *, known: bool) -> bool:
@@ -239,10 +238,11 @@ class Book:
         if base not in self.by_base and self._appended and before == 0:
             self._second_pass(base)
         same = self.by_base.get(base, ())
+        those = partial(self._by.base.those, base)
         found = (
-            first(one for one in same if one.gen == before and one.done_ns is not None)
-            or first(one for one in same if one.gen == before)
-            or first(one for one in same if one.gen < before and one.finish is None)  # lines between were lost
+            first(those(lambda one: one.gen == before and one.done_ns is not None))
+            or first(those(lambda one: one.gen == before))
+            or first(those(lambda one: one.gen < before))  # lines between were lost
         )
         one = self._pick(found, at - took_ns, where, decode=True)
         if one is None:
@@ -257,6 +257,7 @@ class Book:
         if one.done_ns is None and one.started is not None and "prompt done line" not in one.lost:
             one.lost.append("prompt done line")
         one.gen, one.decode_ns, one.decoded, one.end_at = gen, took_ns, where, end
+        self._by.moved(one)
         return True
 
     def _only_done(self, one: Open, took_ns: int, at: int, where: Where) -> bool:
@@ -266,6 +267,7 @@ class Book:
             return False
         one.begin.add(at - took_ns)
         one.done_ns, one.done, one.end_at = took_ns, where, one.base
+        self._by.moved(one)
         return True
 
     def _only_finish(self, one: Open, ctx: bytes, gen: int, reason: str, took_ns: int, at: int, where: Where) -> bool:
@@ -291,10 +293,10 @@ class Book:
             if len(found) == 1:
                 one = found[0]
                 self._appended.remove(tokens)
-                drop(self.by_base, one.base, one)
-                self.by_base.setdefault(base, []).append(one)
+                self._by.base.drop(one.base, one)
                 one.base, one.earlier_gen, one.gen, one.end_at = base, one.gen, 0, -1
                 one.first_decode, one.decode = one.decode, type(one.decode)()
+                self._by.passed(one)
                 return
 
     def tools(self, ctx: bytes, ids: tuple[str, ...], where: Where) -> bool:
@@ -312,14 +314,15 @@ class Book:
         spans = grammar.span(ctx)
         if spans is None:
             return False
-        same = self.by_ctx.get(ctx) or [
-            one for one in self.by_base.get(spans[1], ()) if one.ctx is None and one.gen <= gen
-        ]
+        those = partial(self._by.ctx.those, ctx)
+        if ctx not in self.by_ctx:  # decode lines may be all there was
+            late = [one for one in self.by_base.get(spans[1], ()) if one.ctx is None and one.gen <= gen]
+            those = partial(wanted_of, late)
         found = (
-            first(one for one in same if gen in (one.gen, one.gen + one.earlier_gen) and one.done_ns is not None)
-            or first(one for one in same if gen in (one.gen, one.gen + one.earlier_gen))
-            or swapped(self._groups, same, gen)
-            or first(one for one in same if one.gen <= gen)
+            first(those(lambda one: gen in (one.gen, one.gen + one.earlier_gen) and one.done_ns is not None))
+            or first(those(lambda one: gen in (one.gen, one.gen + one.earlier_gen)))
+            or self._by.swapped(self._groups, those(lambda _: True), spans[1], gen)
+            or first(those(lambda one: one.gen <= gen))
         )
         one = self._pick(found, at - took_ns, where)
         if one is None:
@@ -329,7 +332,7 @@ class Book:
             one.begin.add(at - took_ns)
         if one.ctx is None:  # its decode lines were all there was
             one.ctx, one.cached, one.new = ctx, spans[0], spans[2]
-            self.by_ctx.setdefault(ctx, []).append(one)
+            self._by.ctx.add(ctx, one)
         missing = gen - one.gen - one.earlier_gen
         if (
             missing > 0
@@ -378,9 +381,7 @@ class Book:
 
     def _close(self, one: Open) -> None:
         del self._open[one.number]
-        drop(self.by_base, one.base, one)
-        if one.ctx is not None:
-            drop(self.by_ctx, one.ctx, one)
+        self._by.drop(one)
         if one.group is None:
             self._ended.add(one)
             return

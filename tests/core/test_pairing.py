@@ -1,5 +1,8 @@
 """Certain pairs and groups, by hand and against the list of all maximum matchings."""
 
+from collections.abc import Sequence
+from typing import overload
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +67,42 @@ def test_a_thousand_in_a_row_need_no_stack() -> None:
     assert found.certain == ()
     assert len(found.groups) == 1
     assert found.groups[0].pairs == tuple((i, i) for i in range(1_500))
+
+
+class Counted(Sequence[Sequence[int]]):
+    """What fits what, and how often a left's was asked for."""
+
+    def __init__(self, fits: list[list[int]]) -> None:
+        self.fits = fits
+        self.asked = 0
+
+    def __len__(self) -> int:
+        return len(self.fits)
+
+    @overload
+    def __getitem__(self, index: int) -> Sequence[int]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sequence[int]]: ...
+    def __getitem__(self, index: int | slice) -> Sequence[int] | Sequence[Sequence[int]]:
+        self.asked += 1
+        return self.fits[index]
+
+
+def test_where_each_could_give_way_to_the_next_a_left_is_not_looked_at_again_for_each_of_them() -> None:
+    # Each fits its own and the next ones, the last only its own: all are certain, and each reaches all behind it.
+    count = 500
+    fits = Counted([[right for right in range(left, left + 3) if right < count] for left in range(count)])
+    assert pair_up(fits, count).certain == tuple((left, left) for left in range(count))
+    assert fits.asked <= 5 * count
+
+
+def test_lefts_too_many_do_not_each_go_through_all_rights_that_are_taken() -> None:
+    count, rights = 300, 30
+    fits = Counted([list(range(rights))] * count)
+    found = pair_up(fits, rights)
+    everyone = tuple(range(count))
+    assert found.groups == (Group(everyone, everyone[:rights], tuple((at, at) for at in range(rights))),)
+    assert fits.asked <= 10 * count
 
 
 @given(st.integers(0, 5).flatmap(lambda rights: st.tuples(
