@@ -47,7 +47,9 @@ class ByHand:
 
 
 def read(paths: Sequence[Path]) -> list[ByHand]:
-    """Read runs, in the order in which they began; of simulated ones, whose clocks all start at one time, as given.
+    """Read runs, in the order in which they began; of those in virtual time, whose clocks start at one time, as given.
+
+    A run against `agentload twin serve` is simulated as well, and has real time: its manifest does not say so.
 
     Raises:
         InputError: one is no run directory, or they are fewer than two; or one is given twice.
@@ -68,7 +70,7 @@ def read(paths: Sequence[Path]) -> list[ByHand]:
             )
         begin = account["segments"][0]["begin_ns"] if account["segments"] else None
         found.append(ByHand(run, manifest, account, begin))
-    if any(one.account["simulated"] for one in found):
+    if any(one.manifest.simulated for one in found):
         return found
     return sorted(found, key=lambda one: (one.begin_ns is None, one.begin_ns or 0))
 
@@ -285,7 +287,7 @@ def _doubts(runs: Sequence[ByHand], found: Sequence[StepFound], passed: Sequence
                 "start the runs of a side by one command",
             )
         )
-    if any(one.account["simulated"] for one in runs):
+    if any(one.manifest.simulated for one in runs):
         doubts.append(
             Doubt(
                 "order-as-given",

@@ -187,9 +187,9 @@ def _published(
     found: Sequence[StepFound],
     swept: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
-    if not found:
+    profile = (found[0].manifest.server.get("simulated") or {}).get("profile") if found else None
+    if profile is None:  # nothing was run, or on a server of which it is not known what it simulates
         return None
-    profile = str((found[0].manifest.server.get("simulated") or {}).get("profile"))
     if swept is not None:
         return probe_published.of_sweep(design, swept, profile)
     quanta = beside_published.of_design(design)

@@ -134,24 +134,32 @@ def _of_pair(design: Design, metric: Metric, pair: Mapping[str, Any], row: Mappi
     if row["outcome"] == Outcome.NOT_DISTINGUISHED.value:
         both = f"{_title(design, pair['first'])} and {_title(design, pair['second'])}"
         return f"not distinguished: {metric.shown} of {both} at {repeats} ({ranges}); {row['forecast']['sentence']}"
-    claim = _claim(design, metric, pair, row)
+    winner, other, times = _lead(design, metric, pair, row)
     if row["outcome"] == Outcome.CONSISTENT_DIRECTION.value:
-        return f"not distinguished, but a consistent direction: {claim} at {repeats} ({ranges})"
+        seen = f"{winner} had {times} of {other}, at {repeats} ({ranges}; {_of_equals(row)})"
+        return f"not distinguished, but a consistent direction: {seen}"
+    faster = metric.unit in {"tok/s", "tok/CPU-s"} or metric.plain in _TIMES  # a shorter gap makes nothing faster
+    word = "greater" if row["better"] is None else "faster" if faster else "better"
     chance = f"equals are called distinguished in {row['false_claims']['normal'] * 100:.1f} % of such experiments"
-    return f"{claim}, distinguished at {repeats} ({ranges}; {chance})"
+    return f"{winner} is {word}: {times} of {other}, distinguished at {repeats} ({ranges}; {chance})"
 
 
-def _claim(design: Design, metric: Metric, pair: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """B (q=128) is better: 1.85x prefill speed."""
+def _of_equals(row: Mapping[str, Any]) -> str:
+    """How often equals look like a consistent direction: their ranges apart, or their ranks."""
+    if row["rule"]["rank_p"] is not None:
+        return f"of equals {row['rule']['rank_p'] * 100:.1f} % are as far apart in their ranks"
+    return f"ranges of equals are apart in {row['false_claims']['published_rule'] * 100:.1f} % of such experiments"
+
+
+def _lead(design: Design, metric: Metric, pair: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return who leads, whom, and by how much: B (q=128), A (q=2048), 1.85x the prefill speed."""
     winner = row["better"] or row["greater"]
     other = pair["second"] if winner == pair["first"] else pair["first"]
     mine, theirs = (row["first" if name == pair["first"] else "second"]["pooled"] for name in (winner, other))
     times = (
         f"{mine / theirs:.2f}x the {metric.shown}" if mine and theirs else f"{number(mine)} {metric.shown} beside that"
     )
-    faster = metric.unit in {"tok/s", "tok/CPU-s"} or metric.plain in _TIMES  # a shorter gap makes nothing faster
-    word = "greater" if row["better"] is None else "faster" if faster else "better"
-    return f"{_title(design, winner)} is {word}: {times} of {_title(design, other)}"
+    return _title(design, winner), _title(design, other), times
 
 
 def _best_first(metric: Metric, found: Mapping[str, Any]) -> list[tuple[float, str]]:

@@ -242,9 +242,10 @@ def may_be(sent: Completion, logged: LoggedRequest, error_ns: int) -> bool:
     """Whether `logged` can be our `sent`, which broke off: it began after that was sent, and no count is another one.
 
     When it began is not held against the end: a request that waits in a server's queue may begin when its client has
-    gone, and of one that the run's end broke off no end is known (`Completion.ended`).
+    gone, and of one that the run's end broke off no end is known (`Completion.ended`). One that the server finished is
+    ours only if it did when we were gone: it may have been quicker than the news of that.
     """
-    if not unended(logged):
+    if not (unended(logged) or (sent.ended and logged.t_end is not None and logged.t_end >= sent.t_done - error_ns)):
         return False
     began = min(work_times(logged), default=None)
     return began is not None and sent.t_sent - error_ns <= began and False not in _says(sent, logged)

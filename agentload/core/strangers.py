@@ -4,7 +4,7 @@ A request of ours that broke off (a signal, the end of its agent's time) is join
 several broke off at work, each may be each of theirs in the log, and none is joined: of 4 agents whose time was over,
 all 4. Such a one is no stranger for that. So a logged request without a whole answer counts as perhaps ours while a
 request of ours is left for it that broke off, was sent in the same segment before it began, and has no other trace in
-the log. One that ended well is a stranger's always.
+the log. So does one that ended well when that request of ours had broken off; before, it is a stranger's.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentload.core import pairing
-from agentload.core.evidence import may_be, unended
+from agentload.core.evidence import may_be
 from agentload.core.records import Completion, Doubt, LoggedRequest, Match, Request, Segment
 
 
@@ -47,7 +47,7 @@ def of(
         ours[segment_of[one.request]].append(one)
     theirs: dict[str | None, list[Request]] = defaultdict(list)
     for row in inside if error_ns is not None else ():
-        if ours[row.segment] and unended(unjoined[row.request]):
+        if ours[row.segment]:
             theirs[row.segment].append(row)
     perhaps: dict[str | None, int] = {}
     may, explained, without = set(), 0, 0
@@ -78,19 +78,26 @@ def _most(fits: pairing.Fits, rights: int) -> int:
 def _foreign(count: int, sure: Sequence[Request], perhaps: int) -> Doubt:
     """`count` of the rows are not ours: the `sure` ones, and of the others all but `perhaps`."""
     said = (
-        f"{count} requests in the log are not ours, the first is {sure[0].request}"
+        f"{_requests(count)} in the log {_are(count)} not ours, the first is {sure[0].request}"
         if sure
-        else f"{count} of {count + perhaps} requests in the log without an answer are not ours: only {perhaps} can be"
+        else f"{count} of {count + perhaps} requests in the log {_are(count)} not ours: only {perhaps} can be"
     )
     return Doubt("foreign-requests", said, "measure on a server that nobody else uses")
 
 
+def _requests(count: int) -> str:
+    return f"{count} request{'s' * (count != 1)}"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
 def _perhaps(count: int, broken: int, first: str) -> Doubt:
-    requests, are = ("requests", "are") if count > 1 else ("request", "is")
     have = "requests of ours have" if broken > 1 else "request of ours has"
     return Doubt(
         "perhaps-ours",
-        f"{count} {requests} in the log without an answer {are} perhaps ours ({first}{' first' * (count > 1)}): "
+        f"{_requests(count)} in the log {_are(count)} perhaps ours ({first}{' first' * (count > 1)}): "
         f"{broken} {have} neither an answer nor another trace there, and which is which it does not tell",
         "they count for their segment and for no agent; measure on a server that nobody else uses",
     )

@@ -88,7 +88,8 @@ async def carry_out(
         hold: the caller's, on the directory.
 
     Raises:
-        UsageError: the directory holds another experiment, or another agentload has a server at the same address.
+        UsageError: the directory holds another experiment, another agentload has a server at the same address, or
+            the program of a launch command is not there.
         ArtifactError: another agentload writes the directory, it cannot be written, or a finished run was changed.
         AgentloadError: no run could even begin.
     """
@@ -110,6 +111,8 @@ async def carry_out(
             return Outcome(len(runs), kept, _SIGNAL, (), 0)
         if len(done) == len(runs):
             return Outcome(len(runs), len(runs), None, (), 0)
+        for one in of_runs.values():
+            launching.must_be_there(one.server, env)
         book = held.enter_context(Journal(folder.journal_path, told))
         night = _Night(design, folder, env, say, clock, book, until_ns=until_ns, retry=retry, reasons=reasons)
         if not design.simulated:

@@ -10,6 +10,7 @@ Whatever the process table of this machine does not show is proven by the server
 
 import re
 import shlex
+import shutil
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,6 +62,21 @@ def check(server: Server, env: Mapping[str, str]) -> None:
         )
     if not picked:
         _must_be_free(server)
+
+
+def must_be_there(server: Server, env: Mapping[str, str]) -> None:
+    """Refuse a command whose program is not there, before a night of starts that all fail of it.
+
+    Raises:
+        UsageError: no such program can be started.
+    """
+    if server.launch is None:
+        return
+    program = split_command(server.launch)[0]
+    path = {**env, **server.env}.get("PATH")
+    if "{" not in program and shutil.which(program, path=path) is None:
+        where = "there" if "/" in program else "on the PATH"
+        raise UsageError(f"--launch: expected a program that can be started, {program!r} is not {where}")
 
 
 def command(server: Server, kv_dir: Path | None = None) -> tuple[list[str], str]:

@@ -43,7 +43,7 @@ class Behind:
         if grows and file is not None:
             steps = (f"{name} {_AT_ONCE[name]} {more}" for name, more in (one.split(" ", 1) for one in self.steps))
             command = (
-                f"let `tail -n +1 -F {shlex.quote(file)} | {' | '.join(steps)} > FILE` run, and give FILE as the log"
+                f"let `tail -n +1 -F {shlex.quote(file)} | {' | '.join(steps)} >> FILE` run, and give FILE as the log"
             )
         elif grows:
             command = "have it written without"

@@ -207,6 +207,24 @@ def test_a_run_that_was_killed_is_of_the_same_simulated_machine_and_is_made_agai
     assert answer["fix"] == ["run it again, and take that run instead"]
 
 
+def test_simulated_runs_stand_in_the_order_given_only_where_their_clock_is_simulated_too(tmp_path: Path) -> None:
+    folder = four(tmp_path)
+    backwards = paths(folder)[::-1]
+    for path in backwards:  # as against `agentload twin serve`: the log alone says that it is simulated
+        log = path / "server.log"
+        log.write_text("ds4: simulated by agentload: no machine was measured\n" + log.read_text())
+    runs = byhand.read(backwards)
+    assert all(one.account["simulated"] for one in runs)
+    found = byhand.compared(runs)
+    assert [run["run"] for run in found["runs"]] == sorted(BUSY_S)
+    assert "order-as-given" not in {one["code"] for one in found["doubts"]}
+    for path in backwards:
+        changed(path, simulated=True)
+    found = byhand.compared(byhand.read(backwards))
+    assert [run["run"] for run in found["runs"]] == sorted(BUSY_S, reverse=True)
+    assert "order-as-given" in {one["code"] for one in found["doubts"]}
+
+
 def test_harmless_differences_pass_with_anyway_and_are_said_with_the_result(tmp_path: Path) -> None:
     folder = four(tmp_path)
     changed(folder.runs / "04-A", scenario={"seed": 9})

@@ -132,7 +132,7 @@ def test_a_request_of_somebody_else_is_foreign_where_it_came_between_the_markers
     found = accounts.account(run.path)
     assert (found["requests"]["server_only"], found["requests"]["outside_segments"]) == (1, 1)
     (doubt,) = [one for one in found["doubts"] if one["code"] == "foreign-requests"]
-    assert "1 requests in the log are not ours, the first is log boot 0 inside" in doubt["message"]
+    assert "1 request in the log is not ours, the first is log boot 0 inside" in doubt["message"]
     assert found["segments"][0]["no_agent"]["requests"] == 1
 
 

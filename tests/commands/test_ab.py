@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -244,7 +245,7 @@ def test_a_run_that_would_not_end_before_the_deadline_is_not_begun(
     cache_dir: Path, tiny: workspace.Repository, tmp_path: Path
 ) -> None:
     """Agents that may work for 60 hours, half of which are expected: more than any time of day is away."""
-    launch = ("--launch", "no-such-server --port {port} -c {q}", "--vary", "q=1,2", "--wall", "216000")
+    launch = ("--launch", f"{sys.executable} --port {{port}} -c {{q}}", "--vary", "q=1,2", "--wall", "216000")
     result = here(cache_dir, *launch, "--corpus", "tiny", "--until", "12:00", "--name", "x", "--out", str(tmp_path))
     assert result.exit_code == 1
     assert list((tmp_path / "x" / "runs").iterdir()) == []
@@ -256,7 +257,7 @@ def test_an_experiment_that_was_killed_before_its_design_was_written_begins_anew
 ) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "experiment.toml").write_text("torn", encoding="utf-8")
-    launch = ("--launch", "no-such-server --port {port} -c {q}", "--vary", "q=1,2", "--wall", "216000")
+    launch = ("--launch", f"{sys.executable} --port {{port}} -c {{q}}", "--vary", "q=1,2", "--wall", "216000")
     here(cache_dir, *launch, "--corpus", "tiny", "--until", "12:00", "--name", "x", "--out", str(tmp_path))
     assert experiment_file.read(tmp_path / "x" / "experiment.toml").vary == {"q": (1, 2)}
     assert ExperimentDir(tmp_path / "x").read_design().repeats == 3

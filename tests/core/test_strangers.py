@@ -38,7 +38,7 @@ def test_requests_cut_off_side_by_side_are_perhaps_ours_and_no_strangers() -> No
     assert (found.counts[Match.CLIENT_ONLY], found.counts[Match.SERVER_ONLY]) == (2, 2)
     assert found.perhaps_ours == {None: 2}
     assert said(found) == {
-        "perhaps-ours": "2 requests in the log without an answer are perhaps ours (log boot 0 n1 first): 2 requests of "
+        "perhaps-ours": "2 requests in the log are perhaps ours (log boot 0 n1 first): 2 requests of "
         "ours have neither an answer nor another trace there, and which is which it does not tell"
     }
 
@@ -48,7 +48,7 @@ def test_one_that_began_long_after_the_run_had_ended_it_in_the_queue_is_perhaps_
     found = join([killed("a0-t0", 0)], endless("n1", 40, 41))
     assert (found.counts[Match.CLIENT_ONLY], found.perhaps_ours) == (1, {None: 1})
     assert said(found) == {
-        "perhaps-ours": "1 request in the log without an answer is perhaps ours (log boot 0 n1): 1 request of ours has "
+        "perhaps-ours": "1 request in the log is perhaps ours (log boot 0 n1): 1 request of ours has "
         "neither an answer nor another trace there, and which is which it does not tell"
     }
 
@@ -57,11 +57,20 @@ def test_one_that_ended_well_is_a_strangers_whatever_broke_off_beside_it() -> No
     waiting = [killed("a0-t0", 0), killed("a1-t0", 0)]
     found = join(waiting, logged("n1", 40, 50, finish="stop"))
     assert (found.perhaps_ours, said(found)) == (
-        {}, {"foreign-requests": "1 requests in the log are not ours, the first is log boot 0 n1"}
+        {}, {"foreign-requests": "1 request in the log is not ours, the first is log boot 0 n1"}
     )  # fmt: skip
     # A format that logs no reason still logs an end.
     found = join(waiting, logged("n1", 40, 50, finish=None))
     assert (found.perhaps_ours, list(said(found))) == ({}, ["foreign-requests"])
+
+
+def test_one_that_ended_well_when_ours_had_broken_off_is_perhaps_ours() -> None:
+    """The server was quicker than the news that its client had gone; before, that client would have had the answer."""
+    ours = cut("a0-t0", 0, 9)
+    later = join([ours], logged("n1", 0.5, 9.3, finish="tool_calls"))
+    assert (later.counts[Match.CLIENT_ONLY], later.perhaps_ours, list(said(later))) == (1, {None: 1}, ["perhaps-ours"])
+    before = join([ours], logged("n1", 0.5, 5, finish="tool_calls"))
+    assert (before.perhaps_ours, list(said(before))) == ({}, ["foreign-requests"])
 
 
 def test_strangers_that_ended_are_counted_apart_from_what_may_be_ours() -> None:
@@ -74,7 +83,7 @@ def test_strangers_that_ended_are_counted_apart_from_what_may_be_ours() -> None:
     assert found.perhaps_ours == {None: 1}
     told = said(found)
     assert told["foreign-requests"] == "2 requests in the log are not ours, the first is log boot 0 n1"
-    assert told["perhaps-ours"].startswith("1 request in the log without an answer is perhaps ours (log boot 0 n2)")
+    assert told["perhaps-ours"].startswith("1 request in the log is perhaps ours (log boot 0 n2)")
 
 
 def test_no_more_are_perhaps_ours_than_broke_off() -> None:
@@ -86,7 +95,7 @@ def test_no_more_are_perhaps_ours_than_broke_off() -> None:
     )
     assert found.perhaps_ours == {None: 2}
     told = said(found)
-    assert told["foreign-requests"] == ("1 of 3 requests in the log without an answer are not ours: only 2 can be")
+    assert told["foreign-requests"] == "1 of 3 requests in the log is not ours: only 2 can be"
     assert told["perhaps-ours"].startswith("2 requests")
 
 
@@ -130,7 +139,7 @@ def test_equal_ones_of_a_group_are_no_strangers_either_and_no_server_only_rows()
     assert (found.counts[Match.AMBIGUOUS], found.counts[Match.CLIENT_ONLY]) == (2, 3)
     assert found.perhaps_ours == {}
     assert "foreign-requests" not in said(found)
-    assert said(found)["perhaps-ours"].startswith("2 requests in the log without an answer are perhaps ours")
+    assert said(found)["perhaps-ours"].startswith("2 requests in the log are perhaps ours")
 
 
 def test_on_a_clock_of_its_own_nothing_says_who_came_first() -> None:

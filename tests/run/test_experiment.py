@@ -183,7 +183,7 @@ def test_a_port_that_somebody_else_has_ends_the_night_before_the_run(cache_dir: 
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        command = f"ds4-server --port {other.getsockname()[1]}"
+        command = f"{sys.executable} --port {other.getsockname()[1]}"  # any program that is there
         servers = ({"kind": "launch", "launch": f"{command} --mixed-prefill-quantum {quantum}"} for quantum in (1, 2))
         outcome, _ = carry_out(nights.restarts(*servers), path, cache_dir, {}, clock=Standing(SECOND))
     assert outcome.stopped is not None
@@ -283,6 +283,18 @@ def test_variants_that_are_request_parameters_alternate_inside_one_run(
     ]
     (state,) = experiment.status(ExperimentDir(path)).runs
     assert (state.run, state.variants, state.status) == ("01", ("A", "B", "B", "A"), "success")
+
+
+@pytest.mark.parametrize(
+    ("program", "where"), [("no-such-server-of-ours", "on the PATH"), ("./no-such/serve.sh", "there")]
+)
+def test_a_program_that_is_not_there_ends_a_night_before_its_first_start(
+    program: str, where: str, cache_dir: Path, tmp_path: Path
+) -> None:
+    servers = [{"kind": "launch", "launch": f"{program} --port {{port}} --quantum {at}"} for at in (1, 2)]
+    with pytest.raises(UsageError, match=rf"^--launch: expected a program .*, '{program}' is not {where}$"):
+        carry_out(nights.restarts(*servers), tmp_path / "night", cache_dir, {})
+    assert not ExperimentDir(tmp_path / "night").journal_path.exists()
 
 
 def test_two_experiments_on_one_directory_are_one_line(cache_dir: Path, tmp_path: Path) -> None:

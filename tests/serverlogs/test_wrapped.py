@@ -184,7 +184,7 @@ def test_a_log_that_grows_is_followed_into_a_file_without_the_prefix(tmp_path: P
     said = wrapped.why_unknown(path.read_bytes(), str(path), grows=True)
     assert said is not None
     assert said.endswith("; or at the source: `docker compose logs --no-log-prefix`, leaving out the option for times")
-    (command,) = re.findall(r"front: let `(.*?) > FILE` run, and give FILE as the log;", said)
+    (command,) = re.findall(r"front: let `(.*?) >> FILE` run, and give FILE as the log;", said)
     assert command.startswith(f"tail -n +1 -F '{path}' | sed -u -E -e ")
     ends = command.replace(" -F ", " ", 1)  # what there is now, and no more
     done = subprocess.run(["/bin/sh", "-c", ends], capture_output=True, check=True)

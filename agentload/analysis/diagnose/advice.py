@@ -28,7 +28,7 @@ class Flag:
 
     flag: str
     sentence: str
-    setting: str | None = None  # by whose value in force `now` is told
+    settings: str = ""  # by whose values in force `now` is told: names, in the order of the flags
     if_set: tuple[Any, ...] = ()  # only with one of these values; (): whatever it is
 
 
@@ -47,7 +47,7 @@ _TRY: Final[Mapping[tuple[str, str], tuple[Flag, ...]]] = {
         Flag(
             "-b, -ub",
             "smaller batches let a decoder have its next token sooner, and make prefill slower",
-            "n_batch",
+            "n_batch n_ubatch",
         ),
     ),
     (STALLS, VLLM): (
@@ -190,7 +190,10 @@ def _requests(number: int) -> str:
 def _flags(read: Inputs, code: str, because: str, grade: Grade) -> list[dict[str, Any]]:
     given = []
     for one in _TRY.get((code, read.software or ""), ()):
-        now = None if one.setting is None else read.setting(one.setting)
+        values = [read.setting(name) for name in one.settings.split()]
+        now = values[0] if len(values) == 1 else None
+        if len(values) > 1 and None not in values:
+            now = ", ".join(map(str, values))
         if one.if_set and now not in one.if_set:
             continue
         given.append(_entry(code, one.flag, read.software, now, one.sentence, because, grade))
