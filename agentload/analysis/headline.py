@@ -11,7 +11,8 @@ from agentload.core.separation import Outcome
 
 INVALID: Final = "invalid"
 _BROKEN_OFF: Final = frozenset(("run-cancelled", "run-not-ended"))
-_TIMES: Final = frozenset(("ttft_s", "equal_work_s"))
+_EQUAL_WORK: Final = "equal_work_s"
+_TIMES: Final = frozenset(("ttft_s", _EQUAL_WORK))
 _PRICES: Final = 2  # that the sentence names
 _NAMED: Final = 3  # reasons and pairs that the sentence names; the report has all
 
@@ -19,6 +20,7 @@ _NAMED: Final = 3  # reasons and pairs that the sentence names; the report has a
 def headline(design: Design, metric: Metric, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return {outcome, sentence, fix}: the deciding metric's answer, and what to mend where there is none.
 
+    `work` says what it amounts to for an agent's work as a whole, of two variants; None where that is not known.
     Of a sweep `best_two` is the outcome between the best value and the next one, which that of the whole does not say:
     it is "distinguished" when any pair is.
     """
@@ -37,7 +39,30 @@ def headline(design: Design, metric: Metric, found: Mapping[str, Any]) -> dict[s
         left = len(worse) - _PRICES
         more = f"; {left} more metric{'s are' if left > 1 else ' is'} worse, distinguished" if left > 0 else ""
         sentence += f"; the price: {'; '.join(worse[:_PRICES])}{more}"
-    return {"outcome": outcome, "sentence": sentence, "fix": _fixes(found), "price": worse, "best_two": best_two}
+    work = _work(metric, *rows[0]) if len(rows) == 1 else None
+    fixes = _fixes(found)
+    return {
+        "outcome": outcome, "sentence": sentence, "fix": fixes, "price": worse, "best_two": best_two, "work": work
+    }  # fmt: skip
+
+
+def _work(metric: Metric, pair: Mapping[str, Any], decides: Mapping[str, Any]) -> str | None:
+    """How long equal work takes on both sides: the speed of prefill alone is not that of an agent's work."""
+    row = next((one for one in pair["metrics"] if one["metric"] == _EQUAL_WORK), None)
+    work = pair["equal_work"]
+    if metric.plain == _EQUAL_WORK or decides["outcome"] == Outcome.NO_VERDICT.value or row is None or work is None:
+        return None
+    first, second = row["first"]["pooled"], row["second"]["pooled"]
+    if not first or not second:
+        return None
+    said = row["outcome"]
+    if row["better"] is not None and row["outcome"] == Outcome.DISTINGUISHED.value:
+        said = f"{row['better']} is {max(first, second) / min(first, second):.2f}x as fast, distinguished"
+    tokens = f"{work['new_prefill_tokens']:,} new prefill and {work['decoded_tokens']:,} decoded tokens"
+    return (
+        f"the work as a whole, an estimate ({tokens} at the measured speeds, laid end to end): {pair['first']} "
+        f"{number(first)} s, {pair['second']} {number(second)} s; {said}"
+    )
 
 
 def _price(metric: Metric, winner: str, found: Mapping[str, Any]) -> list[str]:

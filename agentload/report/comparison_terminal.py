@@ -39,6 +39,8 @@ def render(found: dict[str, Any]) -> str:
 def _head(page: Page, found: Mapping[str, Any]) -> None:
     answer = found["headline"]
     page.say(f"{'SIMULATED: ' if found['simulated'] else ''}{answer['sentence']}")
+    if (work := answer.get("work")) is not None:
+        page.say(work)
     for advice in answer["fix"] if answer["outcome"] == INVALID else ():
         page.say(f"to fix: {advice}")
     steps = found["steps"]

@@ -263,6 +263,18 @@ def test_ranges_that_overlap_are_not_distinguished_and_more_repeats_cannot_chang
     assert exit_code(found) == 1
 
 
+def test_below_the_answer_stands_what_it_is_worth_for_the_work_as_a_whole(tmp_path: Path) -> None:
+    """Prefill in 50 and 100 s; beside it 100 tokens are decoded, and 100 more in 10 s behind it: 3.33 and 1.82 tok/s.
+
+    165,000 / 200 + 20,000 / 3.333 = 825 + 6,000 s; 165,000 / 100 + 20,000 / 1.818 = 1,650 + 11,000 s.
+    """
+    found = compare(whole(QUANTA, tmp_path / "e", speeds(QUANTA, {"01-A": 200, "02-B": 100, "03-B": 100, "04-A": 200})))
+    assert found["headline"]["work"] == (
+        "the work as a whole, an estimate (165,000 new prefill and 20,000 decoded tokens at the measured speeds, laid "
+        "end to end): A 6,825 s, B 12,650 s; A is 1.85x as fast, distinguished"
+    )
+
+
 def test_apart_but_not_far_enough_is_a_direction_and_no_success(tmp_path: Path) -> None:
     """Gap 6, wider range 4: 1.5, where 3.2 is needed at 2 against 2."""
     runs = speeds(QUANTA, {"01-A": 110.0, "02-B": 100.0, "03-B": 98.0, "04-A": 106.0})

@@ -77,7 +77,9 @@ def _below(found: Mapping[str, Any], decides: Mapping[str, Any] | None) -> list[
     if decides is None or found["headline"]["outcome"] == INVALID:
         return []
     metric = next(one for one in found["metrics"] if one["name"] == decides["metric"])
-    told = [f"{decides['grade']['grade']}: {decides['grade']['reason']}. {metric['shown']}: {metric['meaning']}."]
+    work = found["headline"].get("work")
+    told = [] if work is None else [f"{work[0].upper()}{work[1:]}."]
+    told.append(f"{decides['grade']['grade']}: {decides['grade']['reason']}. {metric['shown']}: {metric['meaning']}.")
     rule, published = rule_of(decides), decides["published_rule"]
     if rule is not None:
         agrees = "agrees" if published["agrees"] else "does not agree"
