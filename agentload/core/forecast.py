@@ -56,11 +56,13 @@ class Forecast:
         """One line for a report."""
         if self.prospect is Prospect.MORE and self.more is not None:
             chance = dict(self.chances)[self.more]
-            return f"at the spread seen, {self.more} more restarts a side give a verdict with a chance of {chance:.0%}"
+            give = "gives" if self.more == 1 else "give"
+            return f"at the spread seen, {_more(self.more)} a side {give} a verdict with a chance of {chance:.0%}"
         if self.prospect is Prospect.UNCERTAIN:
             more, chance = max(self.chances, key=lambda one: one[1])
             return (
-                f"at the spread seen, a verdict is not certain: at best {chance:.0%}, with {more} more restarts a side"
+                f"at the spread seen, up to {max(at for at, _ in self.chances)} more restarts a side need not give a "
+                f"verdict: the chance is {chance:.0%} at best, with {_more(more)}"
             )
         if self.prospect is Prospect.CANNOT:
             also = (
@@ -69,9 +71,14 @@ class Forecast:
                 else ""
             )
             return f"more repeats cannot change this: the ranges overlap, and ranges only grow{also}"
-        if self.prospect is Prospect.UNKNOWN:
-            return f"at least {self.more} more restarts a side are needed before there is a spread to judge by"
+        if self.prospect is Prospect.UNKNOWN and self.more is not None:
+            are = "is" if self.more == 1 else "are"
+            return f"at least {_more(self.more)} a side {are} needed before there is a spread to judge by"
         return "already distinguished"
+
+
+def _more(restarts: int) -> str:
+    return f"{restarts} more restart{'s' * (restarts != 1)}"
 
 
 def _spread(first: Sequence[float], second: Sequence[float]) -> float:

@@ -23,7 +23,7 @@ def test_touching_ranges_are_overlapping() -> None:
 def test_after_a_single_pair_there_is_no_spread_to_judge_by() -> None:
     found = restarts_needed([1], [2], np.random.default_rng(1))
     assert (found.prospect, found.more) == (Prospect.UNKNOWN, 1)
-    assert found.sentence == "at least 1 more restarts a side are needed before there is a spread to judge by"
+    assert found.sentence == "at least 1 more restart a side is needed before there is a spread to judge by"
 
 
 def test_what_is_distinguished_needs_nothing() -> None:
@@ -52,7 +52,7 @@ def test_the_least_number_that_reaches_the_wanted_chance_is_named() -> None:
     chances = dict(found.chances)
     assert chances[found.more] >= 0.7
     assert all(chances[fewer] < 0.7 for fewer in range(1, found.more))
-    assert f"{found.more} more restarts a side" in found.sentence
+    assert f"{found.more} more restart{'s' * (found.more > 1)} a side" in found.sentence
     assert found.false_claims is not None
     assert found.false_claims > 0.03  # judged twice or more
 
@@ -67,7 +67,11 @@ def test_a_hair_between_wide_ranges_is_not_likely_to_last() -> None:
     assert (found.prospect, found.more) == (Prospect.UNCERTAIN, None)
     assert len(found.chances) == 6
     assert max(chance for _, chance in found.chances) < 0.8
-    assert "not certain" in found.sentence
+    more, chance = max(found.chances, key=lambda one: one[1])
+    assert found.sentence == (
+        "at the spread seen, up to 6 more restarts a side need not give a verdict: the chance is "
+        f"{chance:.0%} at best, with {more} more restart{'s' * (more > 1)}"
+    )
 
 
 def test_the_same_seed_gives_the_same_forecast_and_sides_may_be_swapped() -> None:

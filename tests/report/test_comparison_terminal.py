@@ -115,7 +115,7 @@ def test_an_unfinished_one_says_so(tmp_path: Path) -> None:
     said = flowing(compare(whole(QUANTA, tmp_path / "e", {name: runs[name] for name in ("01-A", "02-B", "03-B")})))
     assert "doubt (not-complete): 1 of 4 restarts of the plan were not run yet. resume the experiment." in said
     assert "doubt (too-few-restarts): a verdict needs 2 valid restarts a side, there are 1 and 2." in said
-    assert "- at least 1 more restarts a side are needed before there is a spread to judge by" in said
+    assert "- at least 1 more restart a side is needed before there is a spread to judge by" in said
 
 
 def test_request_parameters_are_told_as_sets(tmp_path: Path) -> None:
