@@ -78,7 +78,7 @@ def _undated(undated: dict[str, Any], size: int) -> str:
     """Say how many lines lost their date."""
     within = "" if undated["of_bytes"] >= size else f" in its first {undated['of_bytes']:,} bytes"
     what = "1 line" if undated["lines"] == 1 else f"{undated['lines']:,} lines"
-    return f"{what} of ds4 without the date of a stamp{within}, not used: it was cut off where the log was copied"
+    return f"{what} of ds4 without the date of a stamp{within}, not used: a copy lost it"
 
 
 def _lines(page: Page, log: dict[str, Any], lines: dict[str, Any]) -> None:

@@ -35,10 +35,7 @@ def test_one_line_says_how_many_lines_lost_their_date_and_how_to_read_them(tmp_p
     (tmp_path / "posted.log").write_bytes(POSTED)
     done = program("account", "posted.log", cwd=tmp_path)
     assert done.returncode == 1
-    assert (
-        "  3 lines of ds4 without the date of a stamp, not used: it was cut off where the log was copied\n"
-        in done.stdout
-    )
+    assert "  3 lines of ds4 without the date of a stamp, not used: a copy lost it\n" in done.stdout
     assert done.stderr == (
         "agentload: no request found in posted.log: 3 lines of ds4 without the date of a stamp, not used: posters cut "
         "it off; with 1 January as their date: "
@@ -74,8 +71,5 @@ def test_beside_lines_that_are_whole_the_others_are_told_of(tmp_path: Path) -> N
     whole += b"mixed_prefill_quantum=128 decode_coalesce_us=2000\n"
     (tmp_path / "mixed.log").write_bytes(whole + b"chat ctx=0..59:59 prompt done 26.461s\n")
     done = program("account", "mixed.log", cwd=tmp_path)
-    assert (
-        "  1 line of ds4 without the date of a stamp, not used: it was cut off where the log was copied\n"
-        in done.stdout
-    )
+    assert "  1 line of ds4 without the date of a stamp, not used: a copy lost it\n" in done.stdout
     assert "of ds4 without" not in program("account", "-", cwd=tmp_path, stdin=whole).stdout
