@@ -128,7 +128,7 @@ KEYS: Final = (
     _flag("simulated", "whether the log says that a simulated server wrote it"),
     _flag("interrupted", "whether Ctrl-C ended the reading"),
     _text("looks.best", "the format that most of the first lines can only be of", "no line is of any"),
-    _number("looks.lines", "first lines that were looked at for that"),
+    _number("looks.lines", "first lines that were looked at for that: of 16 MiB, at most 262,144 that are not blank"),
     _number("looks.scores.*", "of these, those that can only be of the format of that name"),
     _text("lines.format", "as log.format"),
     _number("lines.total", "lines of the log: understood + ignored + unknown + markers"),

@@ -1,5 +1,6 @@
 """Which log formats are installed, which of them is this log of, and what does a log of any size tell?"""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -16,6 +17,8 @@ _HEAD_PIECE: Final = 1 << 20  # read at once while the format may not be known: 
 FED_BYTES: Final = 1 << 23  # at once: what a reader does for a block, whatever is in it, costs 1 to 3 ms
 NEAR_END: Final = 1 << 16  # bytes before a piece's end in which a line's end is looked for
 MOST_HEAD_BYTES: Final = 1 << 24  # kept while no line is of any format: a long preamble of another program
+MOST_LINES: Final = 1 << 18  # of these are asked, 64 bytes each: to ask all formats costs 5 us a line, however short
+_WRITTEN: Final = re.compile(rb"(?m)^[^\S\n]*+\S[^\n]*")  # a line that is not blank
 
 
 class Readable(Protocol):
@@ -42,6 +45,7 @@ class Detected:
     best: str | None  # the format that most lines can only be of; None when no line is of any
     scores: dict[str, int]  # installed format -> lines that only it would write
     lines: int  # looked at
+    asked: int  # of these, all formats: those that are not blank
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +74,27 @@ def by_name(name: str) -> LogFormat:
     return found
 
 
-def look(head: bytes) -> Detected:
-    """Return what the head of a log looks like; a torn last line is left out, unless it is all there is."""
-    pieces = head.split(b"\n")
-    lines = [line.rstrip(b"\r") for line in (pieces[:-1] or [one for one in pieces if one])]
-    scores = {name: one.looks_like(lines) for name, one in installed().items()}
+def written(head: bytes, most: int) -> tuple[list[bytes], int]:
+    """Return the first lines that are not blank, at most so many, and how many lines of the head that took.
+
+    A torn last line is left out, unless it is all there is.
+    """
+    end = head.rfind(b"\n") + 1 or len(head)
+    lines: list[bytes] = []
+    for found in _WRITTEN.finditer(head, 0, end):
+        if len(lines) == most:
+            end = found.start()
+            break
+        lines.append(found[0].rstrip(b"\r"))
+    return lines, head.count(b"\n", 0, end) or min(end, 1)
+
+
+def look(head: bytes, most: int = MOST_LINES) -> Detected:
+    """Return what the head of a log looks like by `written`, as far as `most` lines reach."""
+    asked, lines = written(head, most)
+    scores = {name: one.looks_like(asked) for name, one in installed().items()}
     best = max(scores, key=lambda name: scores[name], default=None)
-    return Detected(best if best is not None and scores[best] > 0 else None, scores, len(lines))
+    return Detected(best if best is not None and scores[best] > 0 else None, scores, lines, len(asked))
 
 
 def detect(head: bytes) -> str | None:
@@ -99,17 +117,19 @@ def read(chunks: Iterable[bytes], name: str | None = None, stamps: Sequence[int]
     """
     named = None if name is None else by_name(name)
     hole, pieces = _behind_hole(iter(chunks))
-    head, wanted, seen, lines = b"", HEAD_BYTES, 0, 0
+    head, wanted, seen, lines, asked = b"", HEAD_BYTES, 0, 0, 0
     while True:
         head += b"".join(_take(pieces, wanted - len(head)))
         part = head[seen:wanted]
-        looks = look(part)
-        looks = replace(looks, lines=lines + looks.lines)
+        looks = look(part, MOST_LINES - asked)
+        looks = replace(looks, lines=lines + looks.lines, asked=asked + looks.asked)
         if looks.best is not None or named is not None or len(head) < wanted or wanted >= MOST_HEAD_BYTES:
+            break
+        if looks.asked == MOST_LINES:
             break
         wanted *= 4
         if b"\n" in part:
-            seen, lines = seen + part.rfind(b"\n") + 1, looks.lines
+            seen, lines, asked = seen + part.rfind(b"\n") + 1, looks.lines, looks.asked
     if named is None and looks.best is not None:
         named = by_name(looks.best)
     reader: LogReader = UnknownReader() if named is None else named.reader(stamps)

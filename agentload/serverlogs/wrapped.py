@@ -21,6 +21,7 @@ from agentload.serverlogs.jsonrequests import decoded
 
 _LEAST_SHARE: Final = 0.5  # of the lines that have it: a program that puts something in front does so everywhere
 _MOST_LAYERS: Final = 3
+_MOST_LINES: Final = formats.HEAD_BYTES // 16  # no format's line is that short, and each is asked in every way
 _AT_ONCE: Final = {"sed": "-u", "jq": "--unbuffered"}  # has a program write each line when it has it
 
 
@@ -130,7 +131,7 @@ def why_unknown(head: bytes, file: str | None, *, grows: bool = False) -> str | 
 
     Arguments as `Behind.sentence` has them.
     """
-    if formats.detect(head) is not None:
+    if formats.detect(head[: formats.HEAD_BYTES]) is not None:
         return None
     found = behind(head)
     if found is not None:
@@ -140,8 +141,7 @@ def why_unknown(head: bytes, file: str | None, *, grows: bool = False) -> str | 
 
 
 def _lines(head: bytes) -> list[bytes]:
-    pieces = head[: formats.HEAD_BYTES].split(b"\n")
-    return [line.rstrip(b"\r") for line in (pieces[:-1] or pieces) if line.strip()]
+    return formats.written(head[: formats.HEAD_BYTES], _MOST_LINES)[0]
 
 
 def _is_json(line: bytes) -> bool:

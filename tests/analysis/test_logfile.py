@@ -248,6 +248,14 @@ def test_what_was_not_looked_at_for_a_format_is_said(tmp_path: Path) -> None:
     assert "the 842 behind them were not looked at: if they are of one, name it with --format" in said
 
 
+def test_of_very_many_short_lines_it_is_said_how_many_were_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "short.log"
+    path.write_bytes(b"x\n" * 262_200)
+    said = logfile_terminal.nothing_found(logfile.read_file(path).found)
+    assert "none of its first 262,144 lines is of a known format" in said
+    assert "the 56 behind them were not looked at: if they are of one, name it with --format" in said
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -103,6 +103,33 @@ def test_what_begins_after_so_many_bytes_of_something_else_is_not_looked_for() -
     assert found.facts.lines.unknown == preamble.count(b"\n") + 4
 
 
+@BOTH
+def test_blank_lines_in_front_are_looked_at_and_no_format_is_asked_for_them(name: str) -> None:
+    found = formats.read(pieces(b"\n" * 300_000 + b" \t\r\n\r\n" + LOGS[name], 1 << 16))
+    assert (found.looks.best, found.looks.lines, found.looks.asked) == (name, 300_006, 4)
+    assert (found.looks.scores[name], told(found.facts), counted(found.facts)[:2]) == (4, [(90, 7)], (4, 300_001))
+
+
+def test_a_head_gives_its_lines_that_are_not_blank_and_how_many_lines_they_reach() -> None:
+    head = b"\n  a\r\n\n\t\nb \n\nc\n\ntorn"
+    assert formats.written(head, 9) == ([b"  a", b"b ", b"c"], 8)
+    assert formats.written(head, 3) == ([b"  a", b"b ", b"c"], 8)
+    assert formats.written(head, 2) == ([b"  a", b"b "], 6)  # c would be the next, in line 7
+    assert formats.written(b"torn\r", 9) == ([b"torn"], 1)
+    assert formats.written(b"\n\n", 9) == ([], 2)
+    assert formats.written(b"", 9) == ([], 0)
+
+
+def test_no_more_lines_are_asked_than_so_many_and_so_far_the_log_was_looked_at() -> None:
+    most = formats.MOST_LINES
+    data = b"\nx\n" * (most + 5) + DS4
+    found = formats.read(pieces(data, 1 << 16))
+    # Line 2 * most + 1 is blank, and the one after it would have been asked next.
+    assert (found.looks.best, found.looks.lines, found.looks.asked) == (None, 2 * most + 1, most)
+    assert (found.facts.format, counted(found.facts)) == ("unknown", (0, most + 5, most + 9, 0))
+    assert told(formats.read(pieces(data, 1 << 16), "ds4").facts) == [(90, 7)]
+
+
 # ---- what is no log ------------------------------------------------------------------------------------------------
 
 
