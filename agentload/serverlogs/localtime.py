@@ -2,7 +2,8 @@
 
 A stamp with a year gives ns since the Unix epoch, one without gives ns since 1 January of the year in which the log
 begins (a common one); both as if local time were UTC. Several processes write such a log, so that a line may be a
-second older than the one before it: nothing is made monotone. Only a step back by more than half a year is New Year.
+second older than the one before it: nothing is made monotone. Only a step back by more than half a year is New Year,
+and one ahead by a year less up to an hour is a line of the old year that came late.
 """
 
 import calendar
@@ -15,6 +16,8 @@ _DAY_S: Final = 86_400
 _DAYS_BEFORE: Final = (0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 _DAYS_IN: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _HALF_YEAR_S: Final = 180 * _DAY_S
+_YEAR_S: Final = 365 * _DAY_S
+_LATE_S: Final = 3_600  # by which one process's line may come after another's that is younger
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
@@ -48,12 +51,20 @@ class LocalClock:
         if seconds is None or not 1 <= month <= 12 or not 1 <= day <= _DAYS_IN[month]:
             return None
         now_s = self._base_s + (_DAYS_BEFORE[month] + day - 1) * _DAY_S + seconds
-        if self._last_s is not None and now_s < self._last_s - _HALF_YEAR_S:
-            self._base_s += 365 * _DAY_S
-            now_s += 365 * _DAY_S
+        if self._last_s is not None:
+            years = _years_off(now_s - self._last_s)
+            self._base_s += years * _YEAR_S
+            now_s += years * _YEAR_S
         self._last_s = now_s
         self._same = (stamp, now_s * SECOND_NS)
         return self._same[1]
+
+
+def _years_off(step_s: int) -> int:
+    """Return in which year a stamp is, counted from the last one's, by the step that both make within one year."""
+    if step_s < -_HALF_YEAR_S:
+        return 1
+    return -1 if step_s >= _YEAR_S - _LATE_S else 0
 
 
 def _in_day(clock: bytes) -> int | None:

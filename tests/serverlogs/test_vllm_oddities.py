@@ -220,6 +220,20 @@ def test_an_answer_that_the_server_could_not_give_is_suspect() -> None:
 # ---- times -----------------------------------------------------------------------------------------------------------
 
 
+def test_two_api_servers_out_of_order_at_new_year_are_a_second_apart() -> None:
+    came = "INFO {} [y.py:2] Received request {}: params: SamplingParams(n=1), lora_request: None."
+    old, new = "(APIServer pid=1) " + came, "(APIServer pid=2) " + came
+    facts = read(
+        [old.format("12-31 23:59:59", "a"), new.format("01-01 00:00:00", "b"), old.format("12-31 23:59:59", "c")]
+    )
+    year = 365 * 86_400 * SECOND_NS
+    assert {one.label: one.t_arrived for one in facts.requests} == {
+        "a": year - SECOND_NS,
+        "b": year,
+        "c": year - SECOND_NS,
+    }
+
+
 def test_with_receive_stamps_times_are_those_at_which_lines_were_received() -> None:
     facts = read(LOG, [10 * SECOND_NS + n for n in range(len(LOG))])
     assert (facts.timeline, facts.clock_error_ns) == (Timeline.UNIX, 1_000_000)
