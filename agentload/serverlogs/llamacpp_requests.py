@@ -14,6 +14,7 @@ from agentload.serverlogs.lines import Kind
 from agentload.serverlogs.llamacpp_task import Say, Task, Where
 
 _PAGE: Final = 1 << 15  # task numbers
+_BACK_NS: Final = 1_000_000_000  # one thread launches and releases, by a clock that never goes back: a torn digit may
 
 
 class _Numbers:
@@ -50,6 +51,7 @@ class Requests:
         self._launched = 0
         self._done = done
         self._ended = 0
+        self._last_ns = 0  # time of the last launch or release
         self.whole = False  # the start's first lines are in the log
         self.jitter_ns = 0  # most time between two lines that the server writes in one go
 
@@ -119,6 +121,8 @@ class Requests:
                 f"slot {slot} task {number} copies another task's prompt, and its timing lines repeat those tokens",
                 "ask for one choice a request: otherwise sums of new prefill tokens count a prompt once per choice",
             )
+        if at is not None:
+            self._stands_at(at, where)
         if number < 0 or not self._seen.add(number):
             return self.stray(where, f"task {number} is launched a second time")
         waiting = self._released.pop(slot, None)
@@ -135,6 +139,19 @@ class Requests:
             self._close(other)
         self._new(slot, number, where, at)
         return Kind.UNDERSTOOD
+
+    def _stands_at(self, at: int, where: Where) -> None:
+        """A request got its slot then: is that the time of the process that wrote the lines before?"""
+        if at < self._last_ns - _BACK_NS:
+            self._say(
+                "stamps-go-back",
+                where[0],
+                f"the stamp is {(self._last_ns - at) / 1e9:.1f} s earlier than that of a line before it, and no "
+                "start-up line stands between",
+                "logs of several processes may have been put together: account for them one by one, each from its "
+                "first lines on",
+            )
+        self._last_ns = at
 
     def _new(self, slot: int, number: int, launched: Where | None, at: int | None) -> Task:
         self._launched += 1
@@ -171,6 +188,8 @@ class Requests:
 
     def release(self, task: Task) -> None:
         """Task is done; its timings may follow."""
+        if task.t_end is not None:
+            self._last_ns = task.t_end
         self._end(task)
         if task.timed or task.refuse_line is not None:
             self._close(task)

@@ -3,7 +3,7 @@
 import pytest
 
 from agentload.core.records import LogFacts
-from agentload.serverlogs.llamacpp import FORMAT
+from agentload.serverlogs.llamacpp import FORMAT, Reader
 
 START = b"""0.00.003.799 I srv          init: initializing ...
 0.00.403.605 I cmn          init: llama threadpool init, n_threads = 1
@@ -52,6 +52,30 @@ def test_a_request_open_at_the_end_is_kept_with_what_is_known() -> None:
         None,
         None,
     )
+
+
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_times_that_go_back_without_a_start_up_line_are_told(small: int) -> None:
+    # Another process's lines behind those of one that ran for 501.0002 s: its first request is of 1 s.
+    late = WHOLE.replace(b"0.01.000", b"8.20.000").replace(b"0.02.000", b"8.21.000")
+    reader = Reader(small=small)
+    reader.feed(START + late + WHOLE.replace(b"task 7", b"task 8"))
+    facts = reader.close()
+    (doubt,) = facts.doubts
+    assert doubt.code == "stamps-go-back"
+    assert doubt.message.startswith("line 10: the stamp is 500.0 s earlier than that of a line before it")
+    assert counts(facts) == [(50, 90, 11), (50, 90, 11)]
+
+
+@pytest.mark.parametrize(
+    ("between", "launched"),
+    [(START, b"0.01.000.000"), (b"", b"0.01.000.200")],
+    ids=["a start-up", "a second, not more"],
+)
+def test_times_that_go_back_by_a_second_or_at_a_start_are_not_told(between: bytes, launched: bytes) -> None:
+    # The request before ended at 2.0002 s.
+    facts = read(START + WHOLE + between + LAUNCH.replace(b"0.01.000.000", launched).replace(b"task 7", b"task 8"))
+    assert (len(facts.requests), codes(facts)) == (2, [])
 
 
 def test_a_restart_leaves_requests_open_and_may_use_their_numbers_again() -> None:
