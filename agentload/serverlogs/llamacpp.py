@@ -245,10 +245,7 @@ class Reader(ServerLines):
             raw = uncoloured(raw)
             if not raw:  # what ends a colour stands behind the newline of warnings: alone after the last one
                 return Kind.IGNORED
-        if raw.startswith(b"[") and (tagged := grammar.TAG.match(raw)) is not None:
-            tag, raw = tagged[0], raw[tagged.end() :]
-        else:
-            tag = b""
+        tag, raw = grammar.parted(raw)
         if tag != self._tag:
             self._number, self._offset = number, offset
             self._switch(tag)
@@ -373,12 +370,12 @@ class Format:
     name: str = "llamacpp"
 
     def looks_like(self, lines: Sequence[bytes]) -> int:
-        """Count lines with llama.cpp's prefix and a body, or with its way to name slot and task."""
+        """Count lines with llama.cpp's prefix and a body, or with its way to name slot and task, behind a tag too."""
         return sum(
             grammar.PREFIX.match(line) is not None
             or grammar.SLOT.fullmatch(line) is not None
             or (line.startswith(b"llama_context: ") and grammar.LIBRARY_SETTING.fullmatch(line[15:]) is not None)
-            for line in map(uncoloured, lines)
+            for _, line in map(grammar.parted, map(uncoloured, lines))
         )
 
     def reader(self, stamps: Sequence[int] | None = None) -> LogReader:

@@ -61,7 +61,7 @@ BOOT: Final = re.compile(rb"initializing \.\.\.")
 READY: Final = re.compile(rb"model loaded|(?:server is )?listening on \S+(?: - starting the main loop)?")
 BUILD: Final = re.compile(rb"build: (\d+ \([0-9a-z]+\)) with .*")  # the first line of older builds
 # A server that starts others (one a model) writes each one's port before its lines.
-TAG: Final = re.compile(rb"\[\d{2,5}\] ")
+_TAG: Final = re.compile(rb"\[\d{2,5}\] ")
 CANCEL: Final = re.compile(rb"cancel task, id_task = (\d{1,12})")
 REFUSED: Final = re.compile(rb"task id = (\d{1,12}), error: (.*)")
 
@@ -151,6 +151,12 @@ def value(text: bytes) -> str | int | bool:
     if text in (b"true", b"false"):
         return text == b"true"
     return int(text) if text.isdigit() and len(text) < 19 else text.decode("utf-8", "replace")
+
+
+def parted(line: bytes) -> tuple[bytes, bytes]:
+    """Return the tag of the server that a line is of, empty where it has none, and the line without it."""
+    found = _TAG.match(line) if line.startswith(b"[") else None
+    return (b"", line) if found is None else (found[0], line[found.end() :])
 
 
 def begins_entry(line: bytes) -> bool:

@@ -130,6 +130,13 @@ def test_no_more_lines_are_asked_than_so_many_and_so_far_the_log_was_looked_at()
     assert told(formats.read(pieces(data, 1 << 16), "ds4").facts) == [(90, 7)]
 
 
+def test_a_log_of_lines_of_servers_that_another_one_started_is_detected() -> None:
+    tagged = b"".join(b"[8081] " + line for line in LLAMA.splitlines(keepends=True))
+    found = formats.read([tagged])
+    assert (found.looks.best, found.looks.scores["llamacpp"], told(found.facts)) == ("llamacpp", 4, [(90, 7)])
+    assert formats.look(b"[2026] begun\n[8081] 0.01 I slot\n").best is None
+
+
 # ---- what is no log ------------------------------------------------------------------------------------------------
 
 

@@ -239,7 +239,9 @@ def test_servers_that_another_one_starts_are_told_apart_by_their_tags_line_by_li
 
 
 def test_a_file_of_tagged_lines_only_has_as_many_starts_as_servers() -> None:
-    facts = read("".join(_tagged(53409, START + request(1, 3, 1, 50) + request(1, 9, 5, 60))))
+    lines = _tagged(53409, START + request(1, 3, 1, 50) + request(1, 9, 5, 60))
+    facts = read("".join(lines))
+    assert FORMAT.looks_like([line.rstrip("\n").encode() for line in lines]) == 12  # 2 of the start, 5 a request
     assert (len(facts.boots), counts(facts)) == (1, [(140, 50, 90, 11), (150, 60, 90, 11)])
 
 
