@@ -5,6 +5,7 @@ Each line stands by itself: a torn or strange one is counted as unknown, and not
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 
 from agentload.core.packed import came, told
@@ -13,6 +14,7 @@ from agentload.serverlogs.lines import Kind
 from agentload.serverlogs.servedlog import ServedLog
 
 _LEAST_ERROR_NS: Final = 1_000_000  # clocks of two kinds meet in these files: below 1 ms nothing is sure
+_SLACK_NS: Final = 1_000_000_000  # clocks of several processes
 
 
 class JsonRequests(ServedLog):
@@ -53,6 +55,24 @@ class JsonRequests(ServedLog):
         where = self._number, self._offset
         one = came(self._start.index, rid, None, where)
         self._end(told(one, where, {**fields, "t_arrived": arrived, "t_end": ended}))
+
+    def _impossible(self, rid: str) -> None:
+        """Say that times of a request are left out, since they are not `in_order`."""
+        self._say(
+            "impossible-times",
+            f"request {rid}: its prefill and decode do not lie in order between its arrival and its end: not used",
+            "nothing: its tokens count, these times do not",
+        )
+
+
+def in_order(arrived: int | None, ended: int | None, *times: int | None) -> bool:
+    """Whether those times that are known follow each other, and lie within a request as far as clocks agree."""
+    known = [one for one in times if one is not None]
+    if not known:
+        return True
+    after = arrived is None or arrived - _SLACK_NS <= known[0]
+    before = ended is None or known[-1] <= ended + _SLACK_NS
+    return after and before and all(one <= other for one, other in pairwise(known))
 
 
 def decoded(line: bytes) -> dict[str, Any] | None:

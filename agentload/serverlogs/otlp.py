@@ -5,12 +5,12 @@ loading a model carry nothing that is used.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from agentload.core.ports import LogReader
 from agentload.serverlogs import spans
-from agentload.serverlogs.jsonrequests import JsonRequests, decoded
+from agentload.serverlogs.jsonrequests import JsonRequests, decoded, in_order
 from agentload.serverlogs.lines import Kind
 
 _NAME: Final = "otlp"
@@ -40,6 +40,10 @@ class Reader(JsonRequests):
         return Kind.UNDERSTOOD if told else Kind.IGNORED
 
     def _request(self, one: spans.RequestSpan) -> None:
+        phases = in_order(one.arrived, one.ended, one.prefill_start, one.prefill_end, one.decode_end)
+        if not phases or not in_order(one.prefill_end, one.ended, one.finished):
+            self._impossible(one.rid)
+            one = replace(one, prefill_start=None, prefill_end=None, decode_start=None, decode_end=None, off_ns=None)
         if not one.by_first_token:
             self._say(
                 "placed-by-queue",

@@ -12,14 +12,13 @@ from typing import Any, Final
 
 from agentload.core.ports import LogReader
 from agentload.serverlogs import spans
-from agentload.serverlogs.jsonrequests import JsonRequests, decoded
+from agentload.serverlogs.jsonrequests import JsonRequests, decoded, in_order
 from agentload.serverlogs.lines import Kind
 
 _NAME: Final = "sglang-export"
 _PARAMETERS: Final = b'{"request_parameters":'
 _LEAST_S: Final = 1e9  # Unix seconds since 2001
 _MOST_S: Final = 4.1e9
-_SLACK_NS: Final = 1_000_000_000  # clocks of several processes
 
 
 class Reader(JsonRequests):
@@ -36,13 +35,9 @@ class Reader(JsonRequests):
         if finished is None and received is not None and whole is not None:
             finished = received + whole
         begun, done = _wall_ns(value.get("forward_entry_time")), _wall_ns(value.get("prefill_finished_time"))
-        if not _in_order(received, begun, done, finished):
+        if None in (begun, done, finished) or not in_order(received, finished, begun, done, finished):
             if value.get("forward_entry_time") or value.get("prefill_finished_time"):
-                self._say(
-                    "times-impossible",
-                    f"request {rid}: its prefill does not lie between its arrival and its end",
-                    "nothing: its tokens count, its times do not",
-                )
+                self._impossible(rid)
             begun = done = None
         cached = spans.tokens(value.get("cached_tokens"))
         if cached is not None and cached > prompt:  # after a retraction
@@ -67,13 +62,6 @@ class Reader(JsonRequests):
             finish=_finish(value.get("finish_reason")),
         )
         return Kind.UNDERSTOOD
-
-
-def _in_order(received: int | None, begun: int | None, done: int | None, finished: int | None) -> bool:
-    if begun is None or done is None or finished is None:
-        return False
-    first = begun if received is None else received - _SLACK_NS
-    return first <= begun <= done <= finished
 
 
 def _wall_ns(value: object) -> int | None:

@@ -44,6 +44,7 @@ class RequestSpan:
     prefill_end: int | None
     decode_start: int | None
     decode_end: int | None
+    finished: int | None  # by the end-to-end time
     prompt_tokens: int | None
     decoded_tokens: int | None
     by_first_token: bool  # else by arrival + queue + prefill, which is too early by what came before the queue
@@ -144,6 +145,7 @@ def request_of(span: Span) -> RequestSpan | None:
         prefill_end=prefill_end,
         decode_start=None if decode_end is None else prefill_end,
         decode_end=decode_end,
+        finished=None if whole is None else arrived + whole,
         prompt_tokens=tokens(attrs.get(_PROMPT)),
         decoded_tokens=tokens(attrs.get(_DECODED)),
         by_first_token=by_first_token,

@@ -15,6 +15,7 @@ from agentload.analysis import logfile
 from agentload.core.records import LogFacts, Timeline
 from agentload.report import logfile_terminal
 from agentload.serverlogs import formats, spans
+from agentload.serverlogs.jsonrequests import in_order
 from agentload.serverlogs.otlp import FORMAT
 
 DATA = Path(__file__).parent / "otlp"
@@ -131,6 +132,43 @@ def test_a_duration_that_cannot_be_true_is_not_known(name: str, value: object) -
     found = spans.request_of(span)
     assert found is not None
     assert (found.prefill_start, found.prefill_end) == (None, 1795962197097654104)
+
+
+# The span of line 3 lasts 2.386 s: its first token came after 0.873 s, its prefill took 0.786 s.
+@pytest.mark.parametrize(
+    "durations",
+    [
+        pytest.param({"time_in_model_prefill": 100.0}, id="a prefill that began before the arrival"),
+        pytest.param({"time_in_model_decode": 1e6}, id="a decode beyond the end"),
+        pytest.param({"time_to_first_token": 1000.0}, id="a first token beyond the end"),
+        pytest.param({"e2e": 1e6}, id="an end to end time beyond the end"),
+        pytest.param({"time_in_model_decode": 1e6, "e2e": 5.0}, id="decode and end to end"),
+    ],
+)
+def test_durations_that_do_not_fit_into_their_span_give_no_times_and_that_is_said(durations: dict[str, float]) -> None:
+    span = json.loads(LINES[2])
+    span["attrs"] |= {f"gen_ai.latency.{name}": value for name, value in durations.items()}
+    facts = read(whole([json.dumps(span).encode(), *LINES[3:]]))
+    one, *others = facts.requests
+    assert (one.prefill_start, one.prefill_end, one.decode_start, one.decode_end) == (None,) * 4
+    expected = TOLD["requests"][0]
+    assert {name: getattr(one, name) for name in ("prompt_tokens", "decoded_tokens", "t_arrived", "t_end")} == {
+        name: expected[name] for name in ("prompt_tokens", "decoded_tokens", "t_arrived", "t_end")
+    }
+    assert [other.prefill_end for other in others] == [each["prefill_end"] for each in TOLD["requests"][1:]]
+    assert [doubt.code for doubt in facts.doubts] == ["impossible-times"]
+    assert facts.resolution_ns == TOLD["resolution_ns"]
+
+
+def test_phases_may_leave_their_span_by_as_much_as_clocks_disagree() -> None:
+    second = 10**9
+    assert in_order(10 * second, 20 * second, 9 * second, 15 * second, 15 * second, 21 * second)
+    assert not in_order(10 * second, 20 * second, 9 * second - 1, 15 * second)
+    assert not in_order(10 * second, 20 * second, 15 * second, 21 * second + 1)
+    assert not in_order(10 * second, 20 * second, 15 * second, None, 15 * second - 1)
+    assert in_order(None, None, 5, 6)
+    assert not in_order(None, None, 6, 5)
+    assert in_order(10 * second, 20 * second, None)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_a_prefill_outside_its_request_is_left_out_and_said(times: dict[str, flo
     (one,) = facts.requests
     assert (one.prefill_start, one.prefill_end, one.decode_start, one.decode_end) == (None,) * 4
     assert one.new_prefill_tokens == 4061
-    assert [doubt.code for doubt in facts.doubts] == ["times-impossible"]
+    assert [doubt.code for doubt in facts.doubts] == ["impossible-times"]
 
 
 def test_without_metrics_there_are_tokens_and_no_times() -> None:
