@@ -37,8 +37,8 @@ def test_one_line_says_how_many_lines_lost_their_date_and_how_to_read_them(tmp_p
     assert done.returncode == 1
     assert "  3 lines of ds4 without the date of a stamp, not used: a copy lost it\n" in done.stdout
     assert done.stderr == (
-        "agentload: no request found in posted.log: 3 lines of ds4 without the date of a stamp, not used: posters cut "
-        "it off; with 1 January as their date: "
+        "agentload: no request found in posted.log: 3 lines of ds4 without the date of a stamp, not used: a copy "
+        "lost it; with 1 January as their date: "
         "`sed -E 's/^[0-9:]{8} ds4-server: /0101 &/' posted.log | agentload account -`\n"
     )
 
