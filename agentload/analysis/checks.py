@@ -144,7 +144,8 @@ def rates_left_out(segments: Sequence[dict[str, Any]]) -> list[Doubt]:
             doubts.append(
                 Doubt(
                     "rates-leave-out",
-                    f"segment {part['segment']}: {' and '.join(said)}: of those either tokens or times are not known",
+                    f"segment {part['segment']}: {' and '.join(said)}: of those tokens or times are not known, or not "
+                    "which tokens the times are of",
                     "see what became of them in requests.parquet: such a rate holds for the others alone",
                 )
             )

@@ -18,7 +18,10 @@ from agentload.serverlogs import formats, jsonrequests
 
 _FORMAT: Final = "otlp"
 _EXPORT: Final = "sglang-export"
-_PLACED: Final = ("t_arrived", "prefill_start", "prefill_end", "decode_start", "decode_end", "t_end")
+_PLACED: Final = (
+    *("t_arrived", "prefill_start", "prefill_end", "decode_start", "decode_end", "t_end"),
+    "decode_untimed_tokens",  # it is of these times
+)
 _COUNTED: Final = ("prompt_tokens", "cached_tokens", "new_prefill_tokens", "decoded_tokens")
 SOURCES: Final = {_FORMAT: Source.SPANS, _EXPORT: Source.EXPORT}
 """Format of a file that a server wrote beside its log -> what the times in it are from."""

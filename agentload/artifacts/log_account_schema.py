@@ -169,7 +169,10 @@ KEYS: Final = (
     _time("segments[].end_ns", "its end, likewise", "its end marker is missing, or there are no times"),
     *_WHOLE,
     _number("segments[].whole.prefill_left_out", "requests of which prefill tokens or times are known, not both"),
-    _number("segments[].whole.decode_left_out", "requests of which decode tokens or times are known, not both"),
+    _number(
+        "segments[].whole.decode_left_out",
+        "requests of which decode tokens or times are known, not both, or not which tokens the times are of",
+    ),
     _text("segments[].buckets[].name", "range of context positions at which prefills start"),
     _count("segments[].buckets[].from_tokens", "its first position"),
     _count("segments[].buckets[].to_tokens", "the first position behind it", "it is open"),

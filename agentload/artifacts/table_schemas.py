@@ -177,6 +177,12 @@ REQUESTS: Final = Table(
         *_place("prompt_proof", "prompt_tokens", _NOT_OF_LOG),
         _real("prefill_logged_ms", "ms", "how long the log says that its prefill took", _NOT_LOGGED),
         _real("decode_logged_ms", "ms", "how long the log says that its decode took", _NOT_LOGGED),
+        _count(
+            "decode_untimed_tokens",
+            "of decoded_tokens those not decoded between decode_start and decode_end: such as the first one, where "
+            "that time begins with it",
+            "there are no such times; or it is not known, and the request is in no decode speed",
+        ),
         _ms(
             "prefill_wait_time_ms",
             "from sending to the start of the prefill",
@@ -243,11 +249,14 @@ _NO_SAMPLES: Final = f"the segment has fewer than 4 cells, {_NO_OVERLAP}"
 
 def _busy(phase: str) -> tuple[Column, ...]:
     tokens = "computed prompt tokens" if phase == "prefill" else "generated tokens"
+    less = ", less decode_untimed_tokens" if phase == "decode" else ""
     null = f"{_NO_TIMES}, or {_NOT_IN_BUCKET}" if phase == "decode" else _NO_TIMES
     return (
         _time(f"{phase}_union_ns", f"busy: the measure of the union of all {phase}s", null),
         _time(f"{phase}_sum_ns", f"durations of all {phase}s added up", f"{_NO_DURATIONS}, or {_NOT_IN_BUCKET}"),
-        _count(f"{phase}_speed_tokens", f"{tokens} of the {phase}s whose tokens and times are known", _NOT_IN_BUCKET),
+        _count(
+            f"{phase}_speed_tokens", f"{tokens} of the {phase}s whose tokens and times are known{less}", _NOT_IN_BUCKET
+        ),
         _time(f"{phase}_speed_ns", "measure of the union of these", _NOT_IN_BUCKET),
     )
 

@@ -84,10 +84,10 @@ class Totals:
     """Sums, busy times, speeds and shares of a set of requests.
 
     A sum covers the requests that report its column and is None when none does; `unknown` counts the others.
-    A speed covers the requests whose tokens and times are both known, so that no tokens are divided by another
-    request's time: `*_speed_tokens` over `*_speed_ns`, which are the sum and the union unless one of them is unknown.
-    `*_left_out` counts the requests of which one is known and not the other: where it is not 0, the sum over the union
-    is not the speed.
+    A speed is `*_speed_tokens` over `*_speed_ns`, of the requests whose tokens and times are both known, and of their
+    tokens without `decode_untimed_tokens`: no tokens are divided by a time in which they were not computed. Only of
+    prefills are these the sum and the union where `*_left_out`, the requests of which one is known and not the other,
+    is 0.
     Where `unknown` counts times, unions, shares and overlaps are lower bounds.
     """
 

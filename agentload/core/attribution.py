@@ -29,6 +29,7 @@ from typing import Final
 from agentload.core import attribution_doubts, strangers
 from agentload.core.candidates import Candidates
 from agentload.core.evidence import Counts, exact_pairs, told, work_times
+from agentload.core.first_tokens import tokens_of_first_piece
 from agentload.core.names import counted, log_name
 from agentload.core.records import (
     Completion,
@@ -196,6 +197,15 @@ def _phases(sent: Completion | None, logged: LoggedRequest | None) -> tuple[_Pha
     return _best(log_prefill, usage_prefill, client_prefill), _best(log_decode, usage_decode, client_decode)
 
 
+def _untimed(join: _Join, source: Source | None, decoded: int | None) -> int | None:
+    """Return how many of the decoded tokens are not of the decode's times, which `source` tells; None: not known."""
+    if source is Source.LOG and join.logged is not None:
+        return join.logged.decode_untimed_tokens
+    if source is Source.CLIENT and join.sent is not None:
+        return tokens_of_first_piece(join.sent.token_ns, decoded)
+    return None if source is None else 1  # an answer's durations begin with its first token
+
+
 def _segment(at_ns: int | None, segments: Sequence[Segment]) -> str | None:
     """Return the segment whose [begin, end) holds `at_ns`; the one begun last, should they overlap."""
     if at_ns is None:
@@ -312,6 +322,7 @@ def _row(run: str, join: _Join, segment_at: Callable[[int | None], str | None], 
         prompt_proof=_proof(proofs, "prompt_tokens"),
         prefill_logged_ms=prefill_ms,
         decode_logged_ms=decode_ms,
+        decode_untimed_tokens=_untimed(join, decode[2], counts.decoded),
     )
 
 

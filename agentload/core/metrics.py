@@ -118,7 +118,7 @@ METRICS: Final[dict[str, Metric]] = {
             "decode_tok_s",
             "tok/s",
             "decode speed",
-            "decoded tokens / time in which any request decodes",
+            "tokens decoded in the time in which any request decodes / that time",
             higher_is_better=True,
             amount=_speed_tokens("decode"),
             base=_whole("decode_speed_ns", 1 / NS_PER_S),

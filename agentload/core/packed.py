@@ -28,6 +28,7 @@ _DEFAULTS: Final = tuple(None if one.default is MISSING else one.default for one
 _VALUES: Final = attrgetter(*NAMES)
 _PROOFS: Final = NAMES.index("proofs")
 _BETWEEN: Final = _DEFAULTS[2:_PROOFS]  # of those behind boot and label
+_ARRIVED: Final = NAMES.index("t_arrived")
 _TIMES: Final = tuple(
     NAMES.index(name)
     for name in ("t_slot", "prefill_start", "prefill_end", "decode_start", "decode_end", "t_end", "t_arrived")
@@ -52,7 +53,7 @@ def flat(request: LoggedRequest) -> Flat:
 def came(boot: int, rid: str, at: int | None, where: Where) -> Flat:
     """Return the values of a request of which nothing is known but its id and, mostly, when it came."""
     proofs = ((), ()) if at is None else (("t_arrived",), (where,))
-    return (boot, rid, *_BETWEEN, proofs, None, rid, at)  # the last: group, server_id, t_arrived
+    return (boot, rid, *_BETWEEN, proofs, None, rid, at, *_DEFAULTS[_ARRIVED + 1 :])  # None: group
 
 
 def told(values: Flat, where: Where, fields: Mapping[str, object]) -> Flat:

@@ -106,6 +106,9 @@ class LoggedRequest:
     group: str | None = None  # the log does not tell it apart from others of that name: only sums over them are sure
     server_id: str | None = None  # the id that its answer has too: an exact key
     t_arrived: int | None = None  # the server took it; it may have waited for a slot since
+    # Of decoded_tokens those that were not decoded between decode_start and decode_end, such as a first one that is
+    # there when that time begins: they are in no speed. None: how many is not known, and the request is in none.
+    decode_untimed_tokens: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,3 +416,4 @@ class Request:
     prompt_proof: Proof | None = None
     prefill_logged_ms: float | None = None  # durations as they stand in the log: they need no clock
     decode_logged_ms: float | None = None
+    decode_untimed_tokens: int | None = 0  # as in LoggedRequest, of the times that are here

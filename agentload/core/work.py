@@ -17,7 +17,7 @@ from agentload.core.records import Match, Request
 
 SAMPLE_CELL_NS: Final = 15_000_000_000  # report A looked at the log every 15 s
 COUNTS: Final = ("prompt_tokens", "cached_tokens", "new_prefill_tokens", "decoded_tokens")
-TIMED, BOTH = 1, 2  # of a phase: its times are known; and so are its tokens
+TIMED, BOTH = 1, 2  # of a phase: its times are known; and so are the tokens of these times
 Flags = npt.NDArray[np.bool_]
 
 
@@ -45,14 +45,28 @@ class Phases:
         self.speed_tokens = 0
         self.unplaced_ns: int | None = None  # durations of those whose times are not known, of a log without times
 
-    def add(self, tokens: int | None, span: tuple[int, int] | None, logged_ms: float | None = None) -> None:
-        """Add a request's; `logged_ms` is its duration as the log states it."""
+    def add(
+        self,
+        tokens: int | None,
+        span: tuple[int, int] | None,
+        logged_ms: float | None = None,
+        untimed: int | None = 0,
+    ) -> None:
+        """Add a request's.
+
+        Args:
+            tokens: all of them.
+            span: its times.
+            logged_ms: its duration as the log states it.
+            untimed: so many of the tokens are not of these times; None: not known.
+        """
         if span is None and logged_ms is not None:
             self.unplaced_ns = (self.unplaced_ns or 0) + round(logged_ms * 1e6)
-        both = tokens is not None and span is not None
+        timed = None if tokens is None or untimed is None else max(tokens - untimed, 0)
+        both = timed is not None and span is not None
         self.unknown_times += span is None and tokens != 0
-        self.left_out += (tokens is None and span is not None) or (bool(tokens) and span is None)
-        self.speed_tokens += (tokens or 0) if both else 0
+        self.left_out += (timed is None and span is not None) or (bool(tokens) and span is None)
+        self.speed_tokens += (timed or 0) if both else 0
         start, end = span or (0, 0)
         self.starts.append(start)
         self.ends.append(end)
@@ -128,7 +142,8 @@ class Work:
                 self.sums[name] += value
                 self.known[name] += 1
         self.prefill.add(request.new_prefill_tokens, prefill_of(request), request.prefill_logged_ms)  # no cached ones
-        self.decode.add(request.decoded_tokens, decode_of(request), request.decode_logged_ms)
+        decoded, untimed = request.decoded_tokens, request.decode_untimed_tokens
+        self.decode.add(decoded, decode_of(request), request.decode_logged_ms, untimed)
 
     @classmethod
     def of(cls, requests: Iterable[Request]) -> "Work":

@@ -3,6 +3,7 @@
 By the client's clock and the answers' usage: a sight, no result. What counts is read from the server's log afterwards.
 """
 
+from agentload.core.first_tokens import tokens_of_first_piece
 from agentload.core.intervals import Intervals
 from agentload.core.ports import Clock
 from agentload.core.records import ChatCall, Completion
@@ -16,7 +17,7 @@ class SoFar:
         self.answered = 0
         self.failed = 0
         self.new_prefill_tokens: int | None = None
-        self._tokens = 0  # decoded, of the windows below
+        self._tokens = 0  # decoded in the windows below
         self._until_first: list[tuple[int, int]] = []
         self._decoding: list[tuple[int, int]] = []
         self._summed = 0  # windows that the two below are of
@@ -36,7 +37,8 @@ class SoFar:
             return
         self._until_first.append((done.t_sent, done.t_first_token))
         if usage is not None and usage.completion_tokens is not None:
-            self._tokens += usage.completion_tokens
+            first = tokens_of_first_piece(done.token_ns, usage.completion_tokens)
+            self._tokens += max(usage.completion_tokens - first, 0)
             self._decoding.append((done.t_first_token, done.t_done))
 
     @property
@@ -47,7 +49,7 @@ class SoFar:
 
     @property
     def decode_tok_s(self) -> float | None:
-        """Decoded tokens / time in which any request decodes."""
+        """Tokens that came after each answer's first one / time in which any request decodes."""
         self._sum()
         return self._decode_tok_s
 

@@ -61,6 +61,7 @@ class Reader(JsonRequests):
             prefill_end=one.prefill_end,
             decode_start=one.decode_start,
             decode_end=one.decode_end,
+            decode_untimed_tokens=1,  # the first one: the time is from there to the last
         )
 
 

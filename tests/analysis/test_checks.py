@@ -135,8 +135,8 @@ def test_a_speed_that_leaves_requests_out_is_said_with_what_it_is_made_of() -> N
     (doubt,) = checks.rates_left_out([left_out()])
     assert doubt.code == "rates-leave-out"
     assert doubt.message == (
-        "segment s1: decode tok/s leaves out 3 of 10 requests (it is 100 tokens in 7.8 s): of those either tokens or "
-        "times are not known"
+        "segment s1: decode tok/s leaves out 3 of 10 requests (it is 100 tokens in 7.8 s): of those tokens or times "
+        "are not known, or not which tokens the times are of"
     )
     assert checks.rates_left_out([left_out(decode_left_out=0)]) == []
     assert checks.rates_left_out([left_out(decode_tok_s=None)]) == []  # then there is no speed to be mistaken for one

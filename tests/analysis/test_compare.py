@@ -264,14 +264,15 @@ def test_ranges_that_overlap_are_not_distinguished_and_more_repeats_cannot_chang
 
 
 def test_below_the_answer_stands_what_it_is_worth_for_the_work_as_a_whole(tmp_path: Path) -> None:
-    """Prefill in 50 and 100 s; beside it 100 tokens are decoded, and 100 more in 10 s behind it: 3.33 and 1.82 tok/s.
+    """Prefill in 50 and 100 s; beside it 100 tokens are decoded, and 100 more in 10 s behind it: 3.3 and 1.8 tok/s.
 
-    165,000 / 200 + 20,000 / 3.333 = 825 + 6,000 s; 165,000 / 100 + 20,000 / 1.818 = 1,650 + 11,000 s.
+    Each 100 tokens are 99 behind a first one: 198 in 60 and in 110 s.
+    165,000 / 200 + 20,000 / 3.3 = 825 + 6,061 s; 165,000 / 100 + 20,000 / 1.8 = 1,650 + 11,111 s.
     """
     found = compare(whole(QUANTA, tmp_path / "e", speeds(QUANTA, {"01-A": 200, "02-B": 100, "03-B": 100, "04-A": 200})))
     assert found["headline"]["work"] == (
         "the work as a whole, an estimate (165,000 new prefill and 20,000 decoded tokens at the measured speeds, laid "
-        "end to end): A 6,825 s, B 12,650 s; A is 1.85x as fast, distinguished"
+        "end to end): A 6,886 s, B 12,761 s; A is 1.85x as fast, distinguished"
     )
 
 
@@ -434,7 +435,7 @@ def test_two_values_are_the_whole_answer(tmp_path: Path) -> None:
 
 
 def test_of_the_fixed_workload_the_median_of_the_rounds_counts_at_each_concurrency(tmp_path: Path) -> None:
-    """Decode speed of 4 at once: rounds of 100, 90 and 80 tok/s are 90."""
+    """Decode speed of 4 at once: rounds of 100, 90 and 80 tok/s are 90. Of 513 tokens 512 come after the first one."""
     planned = design(
         *(131_072, 65_536), setting="ctx", repeats=2, workload="fixed", metric="decode_tok_s",
         variants=tuple(
@@ -444,9 +445,9 @@ def test_of_the_fixed_workload_the_median_of_the_rounds_counts_at_each_concurren
     )  # fmt: skip
 
     def rounds(single: float, *four: float) -> Ran:
-        parts = {"c1-r1": [Asked("r0", 0, 0.0, 350, 0, 1.0, 512, 512 / single, request="c1-r1-r0")]}
+        parts = {"c1-r1": [Asked("r0", 0, 0.0, 350, 0, 1.0, 513, 512 / single, request="c1-r1-r0")]}
         for number, speed in enumerate(four, 1):
-            parts[f"c4-r{number}"] = [Asked("r0", 0, 0.0, 350, 0, 1.0, 512, 512 / speed, request=f"c4-r{number}-r0")]
+            parts[f"c4-r{number}"] = [Asked("r0", 0, 0.0, 350, 0, 1.0, 513, 512 / speed, request=f"c4-r{number}-r0")]
         return Ran(parts, ds4_log(2048))
 
     fast, slow = rounds(30.0, 100.0, 90.0, 80.0), rounds(30.0, 60.0, 50.0, 70.0)

@@ -91,6 +91,7 @@ def test_a_request_has_the_phases_of_its_span_and_the_tokens_of_its_answer(tmp_p
     assert (row.match, row.prefill_source, row.decode_source) == (Match.EXACT, Source.SPANS, Source.SPANS)
     assert (row.prefill_start, row.prefill_end) == (T + 110 * MS, T + 510 * MS)
     assert (row.decode_start, row.decode_end) == (T + 510 * MS, T + 1510 * MS)
+    assert row.decode_untimed_tokens == 1  # from the first token to the last one
     assert (row.prompt_tokens, row.cached_tokens, row.new_prefill_tokens, row.decoded_tokens) == (700, 96, 604, 24)
     assert (row.prefill_proof, row.decode_proof) == (None, None)  # no line of the log proves them
     assert spans.doubts([row], found) == ()
@@ -208,6 +209,8 @@ def test_the_files_that_sglang_exports_tell_phases_and_all_counts(tmp_path: Path
     # the answer does not tell the cached tokens; the file does
     assert (ours.prompt_tokens, ours.cached_tokens, ours.new_prefill_tokens, ours.decoded_tokens) == (700, 96, 604, 24)
     assert (stranger.match, stranger.prompt_tokens) == (Match.SERVER_ONLY, 800)
+    # SGLang's own `decode_throughput` is all tokens in this time.
+    assert (ours.decode_untimed_tokens, stranger.decode_untimed_tokens) == (0, 0)
 
 
 def test_an_export_without_times_leaves_the_clients(tmp_path: Path) -> None:

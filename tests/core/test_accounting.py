@@ -28,6 +28,7 @@ Span = tuple[float, float]
 def a_request(name: str = "q", prefill: Span | None = None, decode: Span | None = None, **columns: Any) -> Request:
     """A request of segment s1; spans are seconds after its begin, and what is not said is unknown."""
     values: dict[str, Any] = {field.name: None for field in dataclasses.fields(Request)}
+    values |= {"decode_untimed_tokens": 0}
     values |= {"run": "r1", "segment": "s1", "request": name, "match": Match.UNIQUE, "agent": "a0"}
     for phase, span in (("prefill", prefill), ("decode", decode)):
         if span is not None:
@@ -261,6 +262,30 @@ def test_a_request_with_half_of_what_a_speed_needs_is_counted_as_left_out_of_it(
     assert (whole.prefill_left_out, whole.decode_left_out) == (1, 1)
     assert (whole.decode_tok_s, whole.decode_speed_tokens, whole.decode_speed_ns) == (10.0, 100, 10 * S)
     assert (whole.decoded_tokens, whole.decode_union_ns) == (100, 50 * S)
+
+
+def test_a_first_token_that_is_there_when_the_decode_begins_is_in_the_sum_and_in_no_speed() -> None:
+    requests = [
+        a_request("q0", None, (0, 10), decoded_tokens=101, decode_untimed_tokens=1),
+        a_request("q1", None, (5, 20), decoded_tokens=51, decode_untimed_tokens=1),
+        a_request("q2", None, (30, 30), decoded_tokens=1, decode_untimed_tokens=1),  # no other token: no time
+        a_request("q3", None, None, decoded_tokens=1, decode_untimed_tokens=1),  # one whose times nobody knows
+    ]
+    whole = total(requests, SEGMENT)
+    assert (whole.decoded_tokens, whole.decode_speed_tokens, whole.decode_speed_ns) == (154, 150, 20 * S)
+    assert whole.decode_tok_s == 7.5
+    assert (whole.decode_left_out, whole.unknown.decode_times) == (1, 1)
+
+
+def test_a_request_of_whose_tokens_nobody_knows_which_are_of_its_decode_is_busy_and_in_no_speed() -> None:
+    requests = [
+        a_request("q0", None, (0, 10), decoded_tokens=100),
+        a_request("q1", None, (10, 23), decoded_tokens=60, decode_untimed_tokens=None),
+    ]
+    whole = total(requests, SEGMENT)
+    assert (whole.decoded_tokens, whole.decode_union_ns) == (160, 23 * S)
+    assert (whole.decode_speed_tokens, whole.decode_speed_ns, whole.decode_tok_s) == (100, 10 * S, 10.0)
+    assert whole.decode_left_out == 1
 
 
 def test_tokens_without_times_and_times_without_tokens_stay_out_of_the_speed() -> None:

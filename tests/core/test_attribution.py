@@ -315,9 +315,24 @@ def test_without_log_and_timings_a_window_on_the_clients_clock_is_all_there_is()
     assert [doubt.code for doubt in found.doubts] == ["no-log"]
 
 
+@pytest.mark.parametrize("of_log", [0, 1, 49, None])
+def test_which_tokens_are_of_a_decode_is_told_by_what_tells_its_times(of_log: int | None) -> None:
+    sent = answer("a0-t0", 0, 9, usage=Usage(10, 5, 0), timings=ServerTimings(0, 10, 100.0, 5, 50.0))
+    one = replace(logged("task 1", 1, 2, **counts(10, 0, 5)), prefill_ms=100.0, decode_ms=50.0)
+    one = replace(one, decode_untimed_tokens=of_log)
+    assert only(join([sent], one)).decode_untimed_tokens == of_log
+    assert only(join([], one)).decode_untimed_tokens == of_log
+    row = only(join([sent], one, timeline=Timeline.PROCESS, error_ns=None))  # the answer's durations
+    assert (row.decode_source, row.decode_untimed_tokens) == (Source.USAGE, 1)
+    stamps = (T0 + 4 * S, T0 + 6 * S)  # two pieces of an answer of 4: 2 of them in the first one
+    row = only(attribute("r1", [replace(sent, usage=Usage(10, 4), timings=None, token_ns=stamps)], None, ()))
+    assert (row.decode_source, row.decoded_tokens, row.decode_untimed_tokens) == (Source.CLIENT, 4, 2)
+
+
 def test_a_request_that_never_got_a_token_has_no_phases() -> None:
     row = only(attribute("r1", [answer("a0-t0", 0, 8, t_first_token=None, error="refused")], None, ()))
     assert (row.prefill_start, row.decode_start, row.prefill_source, row.decode_source) == (None, None, None, None)
+    assert row.decode_untimed_tokens is None
 
 
 def test_times_of_a_log_on_another_clock_are_not_mixed_into_a_row() -> None:

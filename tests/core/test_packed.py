@@ -34,6 +34,7 @@ REQUESTS = st.builds(
         st.tuples(st.text(max_size=5), st.builds(Proof, st.integers(1, 1 << 40), st.integers(0, 1 << 50))), max_size=4
     ).map(tuple),
     group=TEXTS,
+    decode_untimed_tokens=NUMBERS,
 )
 
 

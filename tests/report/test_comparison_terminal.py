@@ -156,14 +156,14 @@ def test_single_runs_have_no_range_that_could_overlap(tmp_path: Path) -> None:
 
 
 def test_the_answer_names_a_metric_that_got_worse(tmp_path: Path) -> None:
-    """B prefills 1,000 tokens in 1 s against 2 s, and decodes 100 in 20 s against 10 s.
+    """B prefills 1,000 tokens in 1 s against 2 s, and decodes 101 in 20 s against 10 s.
 
-    A's decode is 100 / 10 s, B's 100 / 20 s, ranges of 0.01 tok/s: distinguished the other way.
+    Without its first token A's decode is 100 / 10 s, B's 100 / 20 s, ranges of 0.01 tok/s: distinguished the other way.
     """
     planned = design(2048, 512, repeats=2)
 
     def ran(quantum: int, prefill_s: float, decode_s: float) -> Ran:
-        asked = [Asked("a0", 1, 0.0, 1000, 500, prefill_s, 0, 0.0), Asked("a1", 1, 0.0, 0, 500, 0.0, 100, decode_s)]
+        asked = [Asked("a0", 1, 0.0, 1000, 500, prefill_s, 0, 0.0), Asked("a1", 1, 0.0, 0, 500, 0.0, 101, decode_s)]
         return Ran({"s1": asked}, ds4_log(quantum))
 
     took = {"A": iter(((2.0, 10.0), (2.001, 10.01))), "B": iter(((1.0, 20.0), (1.001, 20.01)))}
@@ -185,8 +185,8 @@ def test_the_fixed_workload_shows_each_concurrency(tmp_path: Path) -> None:
     def ran(four: float) -> Ran:
         return Ran(
             {
-                f"c{at_once}-r1": [Asked("r0", 0, 0.0, 350, 0, 1.0, 512, 512 / speed, request=f"c{at_once}-r1-r0")]
-                for at_once, speed in ((1, 30.0), (4, four))
+                f"c{at_once}-r1": [Asked("r0", 0, 0.0, 350, 0, 1.0, 513, 512 / speed, request=f"c{at_once}-r1-r0")]
+                for at_once, speed in ((1, 30.0), (4, four))  # 512 after the first one
             },
             ds4_log(2048),
         )

@@ -23,8 +23,8 @@ def test_sums_are_of_what_has_ended_and_of_what_the_answers_say() -> None:
     so_far.take(done("a2", 0, None, 3, None, "HTTP 500"))
     assert (so_far.answered, so_far.failed) == (2, 1)
     assert so_far.new_prefill_tokens == 800
-    # Decode: [10, 30) and [25, 35) are 25 s together, for 100 tokens.
-    assert so_far.decode_tok_s == pytest.approx(4.0)
+    # Decode: [10, 30) and [25, 35) are 25 s together, for 39 and 59 tokens after the first ones.
+    assert so_far.decode_tok_s == pytest.approx(98 / 25)
     # Waiting: [0, 10) and [5, 25) are 25 s together; in [10, 25) the other one decodes: 15 s.
     assert so_far.overlap == pytest.approx(0.6)
 
@@ -34,7 +34,7 @@ def test_an_answer_without_usage_has_no_part_in_the_decode_speed() -> None:
     so_far.take(done("a0", 0, 1, 11, None))
     assert so_far.decode_tok_s is None
     so_far.take(done("a0", 20, 21, 31, Usage(10, 50, 0)))
-    assert so_far.decode_tok_s == pytest.approx(5.0)
+    assert so_far.decode_tok_s == pytest.approx(4.9)  # 49 tokens in the 10 s after the first one
 
 
 class Clock:

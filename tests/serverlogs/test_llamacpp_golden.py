@@ -5,6 +5,7 @@ The logs are real ones, shortened (loading the model, prompt cache chatter) and 
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,24 @@ def test_every_answer_stands_in_the_log_with_the_tokens_the_client_was_told(name
         assert one.prompt_tokens == usage["prompt_tokens"]
         if sent["name"] != "n2":  # two choices: the usage has the tokens of both
             assert one.decoded_tokens == sent["timings"]["predicted_n"] == usage["completion_tokens"]
+
+
+@pytest.mark.parametrize("name", ["real_default", "real_verbose", "three_agents"])
+def test_the_tokens_of_a_decodes_time_make_the_rate_that_the_server_itself_prints(name: str) -> None:
+    # task 0 |  eval time = 4212.60 ms / 150 tokens (...,  35.37 tokens per second): 149 in 4.2126 s are 35.37
+    text = (HERE / f"{name}.log").read_text()
+    printed = re.findall(r"task (\d+) \| +eval time = .* ([\d.]+) tokens per second", text)
+    reader = FORMAT.reader(None)
+    reader.feed(text.encode())
+    ended = {one.label.rpartition(" ")[2]: one for one in reader.close().requests if one.decode_ms is not None}
+    assert len(printed) == len(ended) >= 6
+    for task, rate in printed:
+        one = ended[task]
+        assert one.decoded_tokens is not None
+        assert one.decode_untimed_tokens is not None
+        assert one.decode_ms is not None
+        # Both numbers are rounded to two decimals: over 14 s that makes 0.07 tokens.
+        assert one.decoded_tokens - one.decode_untimed_tokens == round(float(rate) * one.decode_ms / 1000)
 
 
 @pytest.mark.parametrize("name", ["real_default", "real_verbose"])

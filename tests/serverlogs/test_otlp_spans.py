@@ -86,7 +86,11 @@ def test_a_file_of_spans_is_known_by_its_lines_and_no_other_format_claims_it(lin
 def test_the_account_of_a_file_shows_when_each_request_was_prefilled() -> None:
     made = logfile.read_file(DATA / "three.jsonl")
     # 0.785755015 + 0.603758196 + 0.544625765 s, none at the same time
-    assert made.found["segments"][0]["whole"]["prefill_union_ns"] == 1_934_138_976
+    whole = made.found["segments"][0]["whole"]
+    assert whole["prefill_union_ns"] == 1_934_138_976
+    # 24, 24 and 16 tokens in 1.507843816 + 1.016858995 + 0.748018073 s, each from its first one to its last one.
+    assert (whole["decoded_tokens"], whole["decode_speed_tokens"]) == (64, 61)
+    assert whole["decode_tok_s"] == pytest.approx(61 / 3.272720884)
     text = logfile_terminal.render(made.found)
     # 2026-11-29: day 20,786 since 1970, so 1,795,910,400 s; 51,796.3119 s later. Line 3 has the first span.
     rows = [line.split() for line in text.splitlines() if re.match(r"\d+ +\d\d:", line)]

@@ -1,0 +1,48 @@
+"""Are the tokens of a decode speed those that were decoded in its time?
+
+Logs as the servers write them, made up here, with the speeds worked out beside them.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentload.analysis import logfile
+
+LLAMACPP = """\
+0.00.002.726 I srv  llama_server: initializing ...
+0.03.027.375 I srv  llama_server: listening on http://127.0.0.1:18080
+"""
+TASK = """\
+0.0{n}.000.000 I slot launch_slot_: id  0 | task {n} | processing task, is_child = 0
+0.0{n}.900.000 I slot print_timing: id  0 | task {n} | prompt eval time =     500.00 ms /   100 tokens (    5.00 ms per token,   200.00 tokens per second)
+0.0{n}.900.000 I slot print_timing: id  0 | task {n} |        eval time = {ms:>10} ms / {tokens:>5} tokens (    1.00 ms per token,     1.00 tokens per second)
+0.0{n}.900.090 I slot      release: id  0 | task {n} | stop processing: n_tokens = {end}, truncated = 0
+"""  # noqa: E501  # a line of the server has its length
+
+
+def whole(tmp_path: Path, text: str) -> dict[str, Any]:
+    log = tmp_path / "server.log"
+    log.write_text(text)
+    found: dict[str, Any] = logfile.read_file(log).found
+    return found
+
+
+def speed(found: dict[str, Any]) -> tuple[int, int, float | None, int]:
+    of = found["segments"][0]["whole"]
+    return of["decoded_tokens"], of["decode_speed_tokens"], of["decode_tok_s"], of["decode_left_out"]
+
+
+def test_the_first_token_of_llama_cpp_is_not_of_its_eval_time(tmp_path: Path) -> None:
+    # 1 token in 0.01 ms, 2 in 100 ms, 5 in 200 ms: none, 1 and 4 after the first one, in 0.30001 s.
+    tasks = ((4, "0.01", 1), (5, "100.00", 2), (6, "200.00", 5))
+    text = "".join(TASK.format(n=n, ms=ms, tokens=tokens, end=99 + tokens) for n, ms, tokens in tasks)
+    decoded, timed, tok_s, left_out = speed(whole(tmp_path, LLAMACPP + text))
+    assert (decoded, timed, left_out) == (8, 5, 0)
+    assert tok_s == pytest.approx(5 / 0.30001)
+
+
+def test_an_answer_of_one_token_alone_has_no_speed(tmp_path: Path) -> None:
+    found = whole(tmp_path, LLAMACPP + TASK.format(n=4, ms="0.01", tokens=1, end=100))
+    assert speed(found) == (1, 0, 0.0, 0)
