@@ -13,6 +13,7 @@ Its middle is taken. With receive stamps, which are late by a delay that is neve
     t_end = t0 + elapsed of the finish line
 
 Of a request without an end, only what its lines prove counts: new tokens up to its last chunk, unless all were done.
+Where the last decode line has fewer tokens than the finish line, the rest is not of the time that it tells.
 """
 
 from collections.abc import Callable
@@ -280,7 +281,15 @@ class Open:
                 ),
             ),
             group,
+            None,
+            None,
+            self._untimed(),
         )
+
+    def _untimed(self) -> int:
+        """Return how many of its tokens no decode line has, and so not the time of its decode."""
+        known = self.finish is None or self.decoded is None or self.first_decode is not None
+        return 0 if known else self.finish_gen - self.gen
 
     def _doubt(self, say: Say) -> None:
         line = self.first[0] if self.ended is None else self.ended[0]

@@ -10,6 +10,13 @@ import pytest
 
 from agentload.analysis import logfile
 
+READY = """\
+0914 12:00:02 ds4-server: batched mode enabled resident_sessions=6 prefill_quantum=2048 mixed_prefill_quantum=2048
+0914 12:00:02 ds4-server: listening on http://127.0.0.1:8000
+0914 12:10:00 ds4-server: chat ctx=0..1000:1000 prompt start
+0914 12:10:02 ds4-server: chat ctx=0..1000:1000 prompt done 2.000s
+0914 12:10:07 ds4-server: chat ctx=1000..1050:50 gen=50 decoding chunk=10.00 t/s avg=10.00 t/s 5.000s
+"""
 LLAMACPP = """\
 0.00.002.726 I srv  llama_server: initializing ...
 0.03.027.375 I srv  llama_server: listening on http://127.0.0.1:18080
@@ -32,6 +39,27 @@ def whole(tmp_path: Path, text: str) -> dict[str, Any]:
 def speed(found: dict[str, Any]) -> tuple[int, int, float | None, int]:
     of = found["segments"][0]["whole"]
     return of["decoded_tokens"], of["decode_speed_tokens"], of["decode_tok_s"], of["decode_left_out"]
+
+
+def finish(gen: int, how: str) -> str:
+    return f"0914 12:10:22 ds4-server: chat ctx=0..1000:1000 gen={gen} finish={how}\n"
+
+
+@pytest.mark.parametrize(
+    ("ended", "tokens"),
+    [
+        (finish(50, "stop 7.000s"), 50),
+        (finish(200, "stop 22.000s"), 200),
+        (finish(99, 'error error="client stream write failed" 11.950s'), 99),
+        ("", 50),
+    ],
+    ids=["whole", "lines-lost", "no-partial-line", "no-end"],
+)
+def test_tokens_that_no_decode_line_of_ds4_has_are_counted_and_not_divided_by_another_ones_time(
+    tmp_path: Path, ended: str, tokens: int
+) -> None:
+    # The only decode line has 50 tokens in 5 s.
+    assert speed(whole(tmp_path, READY + ended)) == (tokens, 50, 10.0, 0)
 
 
 def test_the_first_token_of_llama_cpp_is_not_of_its_eval_time(tmp_path: Path) -> None:
