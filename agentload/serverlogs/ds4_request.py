@@ -286,10 +286,11 @@ class Open:
             self._untimed(),
         )
 
-    def _untimed(self) -> int:
-        """Return how many of its tokens no decode line has, and so not the time of its decode."""
-        known = self.finish is None or self.decoded is None or self.first_decode is not None
-        return 0 if known else self.finish_gen - self.gen
+    def _untimed(self) -> int | None:
+        """Return how many of its tokens no decode line has, and so not the time of its decode; None: not known."""
+        if self.first_decode is not None:
+            return None  # of two passes: its time holds what was appended and computed between them, which is no decode
+        return 0 if self.finish is None or self.decoded is None else self.finish_gen - self.gen
 
     def _doubt(self, say: Say) -> None:
         line = self.first[0] if self.ended is None else self.ended[0]
@@ -304,7 +305,8 @@ class Open:
             say(
                 "first-pass-not-counted",
                 line,
-                f"{self.label} decoded {self.earlier_gen} tokens before a tool error that its finish line leaves out",
+                f"{self.label} decoded {self.earlier_gen} tokens before a tool error that its finish line leaves out, "
+                "and is in no decode speed: what was appended was computed between its two passes",
                 "the count is what the client was told; use a build that adds both passes",
             )
         if self.lost:

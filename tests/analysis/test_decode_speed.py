@@ -17,6 +17,18 @@ READY = """\
 0914 12:10:02 ds4-server: chat ctx=0..1000:1000 prompt done 2.000s
 0914 12:10:07 ds4-server: chat ctx=1000..1050:50 gen=50 decoding chunk=10.00 t/s avg=10.00 t/s 5.000s
 """
+AGAIN = """\
+0914 12:10:07 ds4-server: unterminated tool call; continuing with model-visible tool error
+0914 12:10:07 ds4-server: tool-error continuation appended 30 tokens
+0914 12:10:14 ds4-server: chat ctx=1080..1130:50 gen=50 decoding chunk=10.00 t/s avg=10.00 t/s 5.000s
+0914 12:10:15 ds4-server: chat ctx=1130..1140:10 gen=60 decoding chunk=10.00 t/s avg=10.00 t/s 6.000s
+"""
+NEXT = """\
+0914 12:20:00 ds4-server: chat ctx=0..9000:9000 prompt start
+0914 12:20:02 ds4-server: chat ctx=0..9000:9000 prompt done 2.000s
+0914 12:20:06 ds4-server: chat ctx=9000..9020:20 gen=20 decoding chunk=5.00 t/s avg=5.00 t/s 4.000s
+0914 12:20:06 ds4-server: chat ctx=0..9000:9000 gen=20 finish=stop 6.000s
+"""
 LLAMACPP = """\
 0.00.002.726 I srv  llama_server: initializing ...
 0.03.027.375 I srv  llama_server: listening on http://127.0.0.1:18080
@@ -60,6 +72,16 @@ def test_tokens_that_no_decode_line_of_ds4_has_are_counted_and_not_divided_by_an
 ) -> None:
     # The only decode line has 50 tokens in 5 s.
     assert speed(whole(tmp_path, READY + ended)) == (tokens, 50, 10.0, 0)
+
+
+@pytest.mark.parametrize("gen", [60, 110], ids=["last-pass", "both-passes"])
+def test_a_decode_of_ds4_in_two_passes_is_in_no_speed_for_its_time_holds_what_came_between(
+    tmp_path: Path, gen: int
+) -> None:
+    # 50 tokens in 5 s and 60 in 6 s, and 2 s in which the appended ones were computed: 13 s. Then 20 tokens in 4 s.
+    found = whole(tmp_path, READY + AGAIN + finish(gen, "stop 15.000s") + NEXT)
+    assert speed(found) == (gen + 20, 20, 5.0, 1)
+    assert found["segments"][0]["whole"]["decode_union_ns"] == 17_000_000_000
 
 
 def test_the_first_token_of_llama_cpp_is_not_of_its_eval_time(tmp_path: Path) -> None:
