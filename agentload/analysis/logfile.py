@@ -275,7 +275,9 @@ def _account(read: formats.Read, name: str, log_format: str | None, only: str | 
         "listed": listed(
             facts.requests, joined.groups, None if only is None else {(one.boot, one.label) for one in kept}
         ),
-        "cache_events": _cache_events(facts),
+        "cache_events": [
+            dict(zip(("kind", "reason", "events", "tokens"), one, strict=True)) for one in facts.cache_sums
+        ],
         "decode_batches": [asdict(one) for one in facts.decode_batches],
         "suspects": [sections.suspect(one) for one in facts.suspects],
         "clock": logclock.of(facts, _begins(seen)),
@@ -349,18 +351,6 @@ def _statistics(facts: LogFacts, segments: Sequence[Segment], shown: Sequence[Se
     stretches = places.stretches(segments, facts.markers)
     parts = [(one.segment.segment, one.held) for one in stretches if (one.segment.run, one.segment.segment) in names]
     return statistics.summary(facts, parts)
-
-
-def _cache_events(facts: LogFacts) -> list[dict[str, Any]]:
-    kinds: dict[tuple[str, str | None], list[int]] = {}
-    for one in facts.cache_events:
-        counts = kinds.setdefault((one.kind, one.reason), [0, 0])
-        counts[0] += 1
-        counts[1] += one.tokens or 0
-    return [
-        {"kind": kind, "reason": reason, "events": events, "tokens": tokens}
-        for (kind, reason), (events, tokens) in kinds.items()
-    ]
 
 
 def _doubts(read: formats.Read, facts: LogFacts, seen: Mapping[int, _Seen], log_format: str | None) -> Iterator[Doubt]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from agentload.core.markers import BEGIN
+from agentload.core.packed_statistics import lines_of
 from agentload.core.records import Marker, Request, Segment, Statistic
 
 
@@ -27,14 +28,9 @@ class Stretch:
 
     def held(self, statistics: Sequence[Statistic]) -> Sequence[Statistic]:
         """Return those that stand in it; `statistics` are in the order of the log."""
-        first = bisect_right(statistics, self.after, key=_line)
-        return statistics[
-            first : None if self.before is None else bisect_left(statistics, self.before, first, key=_line)
-        ]
-
-
-def _line(one: Statistic) -> int:
-    return one.proof.line
+        lines = lines_of(statistics)
+        first = bisect_right(lines, self.after)
+        return statistics[first : None if self.before is None else bisect_left(lines, self.before, first)]
 
 
 def stretches(segments: Iterable[Segment], markers: Sequence[Marker]) -> list[Stretch]:

@@ -14,10 +14,12 @@ Speculation, as both are published (they differ by 2 % to 20 %):
 """
 
 import itertools
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Any, Final
 
+from agentload.core.packed import Mapped
 from agentload.core.records import LogFacts, Segment, Statistic, Timeline
 from agentload.serverlogs.statistics import SUMMED, UNITS
 
@@ -36,7 +38,12 @@ def of_run(facts: LogFacts | None, segments: Sequence[Segment]) -> dict[str, Any
 
 def _within(segment: Segment) -> Held:
     begin_ns, end_ns = segment.begin_ns, segment.end_ns
-    return lambda found: [one for one in found if begin_ns <= one.at and (end_ns is None or one.at < end_ns)]
+
+    def held(found: Sequence[Statistic]) -> Sequence[Statistic]:
+        inside = (at for at, one in enumerate(found) if begin_ns <= one.at and (end_ns is None or one.at < end_ns))
+        return Mapped(found, lambda one: one, array("q", inside))
+
+    return held
 
 
 def summary(facts: LogFacts, parts: Sequence[tuple[str, Held]]) -> dict[str, Any] | None:
@@ -73,10 +80,13 @@ def summary(facts: LogFacts, parts: Sequence[tuple[str, Held]]) -> dict[str, Any
 
 
 def _quantities(lines: Sequence[Statistic]) -> list[dict[str, Any]]:
-    found: dict[tuple[str, str, str], list[float]] = {}
+    found: dict[tuple[str, str], dict[str, array[float]]] = {}
     for one in lines:
+        told = found.setdefault((one.kind, one.source), {})
         for name, value in one.values:
-            found.setdefault((one.kind, one.source, name), []).append(value)
+            if name not in told:
+                told[name] = array("d")
+            told[name].append(value)
     return [
         {
             "kind": kind,
@@ -89,7 +99,8 @@ def _quantities(lines: Sequence[Statistic]) -> list[dict[str, Any]]:
             "most": max(values),
             "sum": sum(values) if name in SUMMED else None,
         }
-        for (kind, source, name), values in sorted(found.items())
+        for (kind, source), told in sorted(found.items())
+        for name, values in sorted(told.items())
     ]
 
 
@@ -98,12 +109,18 @@ def _quantities(lines: Sequence[Statistic]) -> list[dict[str, Any]]:
 
 def _speculation(lines: Sequence[Statistic], facts: LogFacts | None) -> dict[str, Any] | None:
     """`facts`: of the whole log, where `lines` are all of it; the steps it counts are of no smaller part."""
-    drafted = [(one, dict(one.values)) for one in lines if one.kind == "speculation"]
-    decoded = [values for one in lines if one.kind == "decode" and "accepted_length" in (values := dict(one.values))]
-    if not drafted and not decoded:
+    drafted = []
+    weights, lengths = array("d"), array("d")
+    for one in lines:
+        if one.kind == "speculation":
+            drafted.append((one, dict(one.values)))
+        elif one.kind == "decode" and "accepted_length" in (values := dict(one.values)):
+            weights.append(max(values["running"], 1.0))
+            lengths.append(values["accepted_length"])
+    if not drafted and not lengths:
         return None
     found: dict[str, Any] = {
-        "lines": len(drafted) or len(decoded),
+        "lines": len(drafted) or len(lengths),
         "drafts": None,
         "drafted_tokens": None,
         "accepted_tokens": None,
@@ -113,8 +130,6 @@ def _speculation(lines: Sequence[Statistic], facts: LogFacts | None) -> dict[str
         "effective_error": None,
     }
     if not drafted:
-        weights = [max(one["running"], 1.0) for one in decoded]
-        lengths = [one["accepted_length"] for one in decoded]
         return found | {
             "effective_length": sum(map(_product, weights, lengths)) / sum(weights),
             "effective_error": _LENGTH_ROUNDED,

@@ -28,13 +28,14 @@ Markers alone align a log that has no client beside it.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from agentload.core.clock_windows import FAR, Window, offsets_of
 from agentload.core.evidence import exact_pairs, telling_pairs, work_times
 from agentload.core.packed import pack
+from agentload.core.packed_statistics import pack as pack_statistics
 from agentload.core.records import CacheEvent, Completion, Doubt, LogFacts, LoggedRequest, Marker, Statistic, Timeline
 
 LATE_NS: Final = 100_000_000  # a line may be written so long after what it tells (as the ds4 reader allows)
@@ -148,16 +149,14 @@ _Stamped = TypeVar("_Stamped", CacheEvent, Statistic)
 
 def _moved(
     of: Iterable[_Stamped], offset_at: _OffsetAt, lost: list[str], name: Callable[[_Stamped], str]
-) -> list[_Stamped]:
+) -> Iterator[_Stamped]:
     """Move what a log tells at a time of its own; what has no place on the other timeline is named in `lost`."""
-    moved = []
     for one in of:
         by_ns = offset_at(one.boot, one.at)
         if by_ns is None:
             lost.append(f"line {one.proof.line}: {name(one)}")
         else:
-            moved.append(replace(one, at=one.at + by_ns))
-    return moved
+            yield replace(one, at=one.at + by_ns)
 
 
 def _on_unix(facts: LogFacts, offset_at: _OffsetAt, error_ns: int, doubts: list[Doubt]) -> LogFacts:
@@ -169,8 +168,8 @@ def _on_unix(facts: LogFacts, offset_at: _OffsetAt, error_ns: int, doubts: list[
             lost.append(f"line {proof.line}: {why}")
         else:
             suspects.append((time + by_ns, proof, why))
-    events = _moved(facts.cache_events, offset_at, lost, lambda one: f"cache {one.kind}")
-    statistics = _moved(facts.statistics, offset_at, lost, lambda one: f"{one.kind} statistics")
+    events = tuple(_moved(facts.cache_events, offset_at, lost, lambda one: f"cache {one.kind}"))
+    statistics = pack_statistics(_moved(facts.statistics, offset_at, lost, lambda one: f"{one.kind} statistics"))
     by = [offset_at(one.boot, _when(one)) for one in facts.requests]
     unplaced = [one.boot for one, by_ns in zip(facts.requests, by, strict=True) if by_ns is None]
     if unplaced or lost:
@@ -188,8 +187,8 @@ def _on_unix(facts: LogFacts, offset_at: _OffsetAt, error_ns: int, doubts: list[
         clock_error_ns=error_ns,
         requests=pack(moved(one, by_ns) for one, by_ns in zip(facts.requests, by, strict=True)),
         suspects=tuple(suspects),
-        cache_events=tuple(events),
-        statistics=tuple(statistics),
+        cache_events=events,
+        statistics=statistics,
         doubts=(*facts.doubts, *doubts),
     )
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from agentload.core.records import LoggedRequest, Proof
 
-_BLOCK: Final = 512  # requests
+BLOCK: Final = 512  # requests
 FEW: Final = 20_000  # so many come back as objects: 40 MB
 _CACHED: Final = 8  # unpacked blocks: those that ended together began at nearly the same time
 NAMES: Final = tuple(one.name for one in fields(LoggedRequest))
@@ -94,10 +94,11 @@ def shifted(values: Flat, by_ns: int) -> Flat:
 # ---- blocks --------------------------------------------------------------------------------------------------------
 
 _RAW, _STEPS, _SOME = range(3)  # how a column stands in a block: as it is; numbers; numbers, of which some are None
-_Column = tuple[int, list[Any]]
+Column = tuple[int, list[Any]]
 
 
-def _thin(values: Sequence[Any]) -> _Column:
+def thin(values: Sequence[Any]) -> Column:
+    """Return a column as it is packed: of numbers the steps from one to the next."""
     kinds = set(map(type, values))
     if kinds == {int}:
         return _STEPS, [values[0], *map(sub, values[1:], values)]
@@ -114,7 +115,8 @@ def _thin(values: Sequence[Any]) -> _Column:
     return _SOME, steps
 
 
-def _thick(column: _Column) -> list[Any]:
+def thick(column: Column) -> list[Any]:
+    """Return the values of a column that `thin` made."""
     kind, values = column
     if kind == _RAW:
         return values
@@ -131,7 +133,7 @@ def _thick(column: _Column) -> list[Any]:
     return found
 
 
-_Places = tuple[_Column, _Column]  # lines and offsets
+_Places = tuple[Column, Column]  # lines and offsets
 
 
 def _pack(rows: Sequence[Flat]) -> bytes:
@@ -145,25 +147,25 @@ def _pack(rows: Sequence[Flat]) -> bytes:
     numbers = [which.setdefault(column, len(which)) for column in zip_longest(*lines)]
     places = [
         (
-            _thin([None if where is None else where[0] for where in column]),
-            _thin([None if where is None else where[1] for where in column]),
+            thin([None if where is None else where[0] for where in column]),
+            thin([None if where is None else where[1] for where in column]),
         )
         for column in which
     ]
-    return zlib.compress(marshal.dumps(([_thin(column) for column in columns], places, numbers)), 1)
+    return zlib.compress(marshal.dumps(([thin(column) for column in columns], places, numbers)), 1)
 
 
-def _load(block: bytes) -> tuple[list[_Column], list[_Places], list[int]]:
-    found: tuple[list[_Column], list[_Places], list[int]]
+def _load(block: bytes) -> tuple[list[Column], list[_Places], list[int]]:
+    found: tuple[list[Column], list[_Places], list[int]]
     found = marshal.loads(zlib.decompress(block))  # noqa: S302  # our own bytes, made by `_pack`
     return found
 
 
 def _unpack(block: bytes) -> list[Flat]:
     thin, thin_places, numbers = _load(block)
-    columns = [_thick(column) for column in thin]
+    columns = [thick(column) for column in thin]
     places = [
-        [None if line is None else (line, offset) for line, offset in zip(_thick(lines), _thick(offsets), strict=True)]
+        [None if line is None else (line, offset) for line, offset in zip(thick(lines), thick(offsets), strict=True)]
         for lines, offsets in thin_places
     ]
     names = columns[_PROOFS]
@@ -174,10 +176,10 @@ def _unpack(block: bytes) -> list[Flat]:
 
 def _unpack_some(indices: Sequence[int], block: bytes) -> list[Flat]:
     thin, _, _ = _load(block)
-    return list(zip(*(_thick(thin[index]) for index in indices), strict=True))
+    return list(zip(*(thick(thin[index]) for index in indices), strict=True))
 
 
-class _Blocks(Sequence[T]):
+class Blocks(Sequence[T]):
     """What stands in packed blocks, unpacked when it is asked for, best in order."""
 
     def __init__(
@@ -210,7 +212,7 @@ class _Blocks(Sequence[T]):
         return (self._at(place) for place in self._order)
 
     def _at(self, place: int) -> T:
-        number, at = divmod(place, _BLOCK)
+        number, at = divmod(place, BLOCK)
         block = self._cache.get(number)
         if block is None:
             if len(self._cache) == _CACHED:
@@ -219,7 +221,7 @@ class _Blocks(Sequence[T]):
         return self._make(block[at])
 
 
-class Packed(_Blocks[LoggedRequest]):
+class Packed(Blocks[LoggedRequest]):
     """Packed requests."""
 
     def __init__(self, blocks: Sequence[bytes], order: Sequence[int]) -> None:
@@ -229,7 +231,7 @@ class Packed(_Blocks[LoggedRequest]):
     def values(self, *names: str) -> Sequence[Flat]:
         """Give some fields of each request, but proofs; nothing else is unpacked."""
         unpack = partial(_unpack_some, [NAMES.index(name) for name in names])
-        return _Blocks(self._blocks, self._order, unpack, lambda values: values)
+        return Blocks(self._blocks, self._order, unpack, lambda values: values)
 
 
 class Packer:
@@ -246,12 +248,12 @@ class Packer:
         """Add one; equal keys stay in the order in which they came."""
         self._keys.append(key)
         self._open.append(values)
-        if len(self._open) >= _BLOCK and len(self._keys) > self._few:
-            self._flush(len(self._open) // _BLOCK * _BLOCK)
+        if len(self._open) >= BLOCK and len(self._keys) > self._few:
+            self._flush(len(self._open) // BLOCK * BLOCK)
 
     def _flush(self, count: int) -> None:
-        for start in range(0, count, _BLOCK):
-            self._blocks.append(_pack(self._open[start : min(start + _BLOCK, count)]))
+        for start in range(0, count, BLOCK):
+            self._blocks.append(_pack(self._open[start : min(start + BLOCK, count)]))
         del self._open[:count]
 
     def close(self) -> Sequence[LoggedRequest]:

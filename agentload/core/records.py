@@ -209,10 +209,11 @@ class LogFacts:
     markers: tuple[Marker, ...]
     suspects: tuple[tuple[int, Proof, str], ...] = ()  # (time, line, why): compilation during serving, errors, ...
     doubts: tuple[Doubt, ...] = ()
-    cache_events: tuple[CacheEvent, ...] = ()
+    cache_events: tuple[CacheEvent, ...] = ()  # the first ones; `cache_sums` are of all
+    cache_sums: tuple[tuple[str, str | None, int, int], ...] = ()  # kind, reason, events, tokens: of all lines of these
     decode_batches: tuple[DecodeBatches, ...] = ()
     asked: tuple[Setting, ...] = ()  # settings that the log repeats from the command line, which proves none of them
-    statistics: tuple[Statistic, ...] = ()
+    statistics: Sequence[Statistic] = ()  # in the order of the log: a tuple, or of very many packed
     steps: tuple[Steps, ...] = ()
     repeated: int = 0  # lines that several ranks of one server wrote of one thing: counted as understood, used once
     counts_requests: bool = True  # it tells the tokens of each request; else those of the answers are all there is

@@ -14,15 +14,19 @@ class Doubts:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[int, int, str, str]] = {}
+        self._left_out: dict[
+            str, tuple[int, int, int]
+        ] = {}  # of what: how many, the first one's line, how many are kept
 
     def add(self, code: str, line: int, what: str, advice: str) -> None:
         """Note one; `what` and `advice` of the first one of a code are shown."""
         times, first, shown, advised = self._found.get(code, (0, line, what, advice))
         self._found[code] = (times + 1, first, shown, advised)
 
-    def left_out(self, line: int, what: str) -> None:
-        """Note that something is counted, and not kept: memory must not grow with the log."""
-        self.add("left-out", line, f"{what} are counted and not listed", "cut the log at the time of interest")
+    def left_out(self, line: int, what: str, most: int) -> None:
+        """Note one of a kind of which `most` are kept: it is counted, for memory must not grow with the log."""
+        times, first, _ = self._left_out.get(what, (0, line, most))
+        self._left_out[what] = times + 1, first, most
 
     def compare(self, lines: int, stamps: Sequence[int] | None) -> None:
         """Note that so many lines do not have a receive stamp each; a kill may tear the last line or stamp off."""
@@ -35,8 +39,18 @@ class Doubts:
             )
 
     def all(self) -> tuple[Doubt, ...]:
-        """Return one doubt a code, in the order they were first met."""
-        return tuple(
+        """Return one doubt a code, in the order they were first met; then of each kind what was left out."""
+        found = [
             Doubt(code, f"line {line}: {what}" + (f" (and {times - 1} more such lines)" if times > 1 else ""), advice)
             for code, (times, line, what, advice) in self._found.items()
-        )
+        ]
+        found += [
+            Doubt(
+                "left-out",
+                f"line {line}: after the first {most:,} {what} there are {times:,} more, which are in all sums and not "
+                "listed",
+                "cut the log at the time of interest to have these listed",
+            )
+            for what, (times, line, most) in self._left_out.items()
+        ]
+        return tuple(found)

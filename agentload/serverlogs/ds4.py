@@ -73,6 +73,7 @@ class Reader(UsualLines):
             suspects=tuple(self._texts.suspects),
             doubts=self._doubts.all(),
             cache_events=tuple(self._texts.cache),
+            cache_sums=self._texts.cache_sums(),
             decode_batches=tuple(
                 DecodeBatches(boot, int(rows), steps, failed, took_us * 1000)
                 for boot, of_start in enumerate(self._batches)

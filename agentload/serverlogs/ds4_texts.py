@@ -26,12 +26,17 @@ class Texts:
         self._doubts = doubts
         self.suspects: list[tuple[int, Proof, str]] = []
         self.cache: list[CacheEvent] = []
+        self._cached: dict[tuple[str, str | None], tuple[int, int]] = {}  # kind and reason -> events, tokens
         self.quoted_to = 0  # byte of the log up to which a line may be model output that a warning quotes
 
     def move(self, by_ns: int, since_ns: int) -> None:
         """Move the times from `since_ns` on: the log's clock turns out to have jumped there."""
         self.suspects[:] = [(at if at < since_ns else at + by_ns, proof, why) for at, proof, why in self.suspects]
         self.cache[:] = [one if one.at < since_ns else replace(one, at=one.at + by_ns) for one in self.cache]
+
+    def cache_sums(self) -> tuple[tuple[str, str | None, int, int], ...]:
+        """Return what the lines about caches amount to: of all, also of those that are not kept."""
+        return tuple((*what, *counts) for what, counts in self._cached.items())
 
     def used(self, number: int, *, used: bool) -> Kind:
         """Return what became of a request's line; one that no request could use is told."""
@@ -100,7 +105,7 @@ class Texts:
     def suspect(self, number: int, offset: int, at: int, body: bytes) -> None:
         """Note a line that tells of trouble."""
         if len(self.suspects) >= MOST_SUSPECTS:
-            self._doubts.left_out(number, f"suspect lines after the first {MOST_SUSPECTS}")
+            self._doubts.left_out(number, "suspect lines", MOST_SUSPECTS)
             return
         self.suspects.append((at, Proof(number, offset), body[:_SHOWN].decode("utf-8", "replace")))
 
@@ -108,10 +113,12 @@ class Texts:
         event = cache_event(body, self._starts.present.index, at, proof)
         if event is None:
             return False
+        events, tokens = self._cached.get((event.kind, event.reason), (0, 0))
+        self._cached[event.kind, event.reason] = events + 1, tokens + (event.tokens or 0)
         if len(self.cache) < MOST_EVENTS:
             self.cache.append(event)
         else:
-            self._doubts.left_out(proof.line, f"cache events after the first {MOST_EVENTS}")
+            self._doubts.left_out(proof.line, "cache events", MOST_EVENTS)
         if event.kind in CACHE_TROUBLE:
             self.suspect(proof.line, proof.offset, at, body)
         return True

@@ -107,7 +107,7 @@ class ServerLines:
     def _suspect(self, text: bytes) -> Kind:
         at = self._at()
         if len(self._suspects) >= MOST_SUSPECTS:
-            self._doubts.left_out(self._number, f"suspect lines after the first {MOST_SUSPECTS}")
+            self._doubts.left_out(self._number, "suspect lines", MOST_SUSPECTS)
         elif at is not None:
             why = text[:200].decode("utf-8", "replace")
             self._suspects.append((self._start.index, at, self._proof(), why))

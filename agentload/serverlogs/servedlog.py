@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agentload.core.packed import NAMES, Flat, Packer, came, told
+from agentload.core.packed_statistics import StatisticsPacker
 from agentload.core.records import (
     Boot,
     DecodeBatches,
@@ -25,7 +26,7 @@ from agentload.serverlogs.lines import Kind, LineWalker
 from agentload.serverlogs.localtime import SECOND_NS
 from agentload.serverlogs.marks import Neighbours
 from agentload.serverlogs.stamps import MIN_ERROR_NS
-from agentload.serverlogs.statistics import Ranks, Statistics
+from agentload.serverlogs.statistics import Ranks
 
 _MS_NS: Final = 1_000_000
 _WHY_BYTES: Final = 200
@@ -62,7 +63,7 @@ class ServedLog:
         self._neighbours = Neighbours()
         self._doubts = Doubts()
         self._ranks = Ranks()
-        self._statistics = Statistics(self._doubts)
+        self._statistics = StatisticsPacker()
         self._settings: list[Setting] = []
         self._asked: list[Setting] = []
         self._suspects: list[tuple[int, Proof, str]] = []
@@ -106,7 +107,7 @@ class ServedLog:
                 for rows, (steps, elapsed_ns) in sorted(one.batches.items())
             ),
             asked=tuple(self._asked),
-            statistics=self._statistics.all(),
+            statistics=self._statistics.close(),
             steps=tuple(Steps(one.index, *one.counts) for one in self._starts if one.counts[0]),
             repeated=self._ranks.repeated,
             counts_requests=counts_requests,
@@ -169,7 +170,7 @@ class ServedLog:
         if self._ranks.repeats(text, at, rank):
             return self._tell_ranks()
         if len(self._suspects) >= MOST_SUSPECTS:
-            self._doubts.left_out(self._number, f"suspect lines after the first {MOST_SUSPECTS}")
+            self._doubts.left_out(self._number, "suspect lines", MOST_SUSPECTS)
         else:
             self._suspects.append((at, self._proof(), text[:_WHY_BYTES].decode("utf-8", "replace")))
         return Kind.UNDERSTOOD

@@ -14,11 +14,6 @@ from collections.abc import Hashable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from agentload.core.records import Statistic
-from agentload.serverlogs.doubts import Doubts
-
-MOST_STATISTICS: Final = 100_000  # of a log: about 60 MB
-
 UNITS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "prompt_rate": "tokens/s",
@@ -77,22 +72,3 @@ class Ranks:
         if len(self._recent) > _RECENT:
             del self._recent[next(iter(self._recent))]
         return False
-
-
-class Statistics:
-    """Collects statistics, and says when there are too many to keep."""
-
-    def __init__(self, doubts: Doubts) -> None:
-        self._doubts = doubts
-        self._kept: list[Statistic] = []
-
-    def add(self, one: Statistic) -> None:
-        """Keep one."""
-        if len(self._kept) >= MOST_STATISTICS:
-            self._doubts.left_out(one.proof.line, f"statistics lines after the first {MOST_STATISTICS}")
-        else:
-            self._kept.append(one)
-
-    def all(self) -> tuple[Statistic, ...]:
-        """Return them in the order of the log."""
-        return tuple(self._kept)
