@@ -53,8 +53,8 @@ def dictionary(text: str) -> dict[str, Any] | None:
         return None
     try:
         found = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None  # TypeError: a list as a name, as in a line of which a part is missing
     return found if isinstance(found, dict) and all(isinstance(name, str) for name in found) else None
 
 

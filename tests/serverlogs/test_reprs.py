@@ -68,6 +68,11 @@ def test_keys_and_passwords_are_not_told(name: str) -> None:
     }
 
 
+@pytest.mark.parametrize("text", ["{[1]: 2}", "{'a': {{}: 1}}", "{'a': {[]}}", "{1: 2}", "[1]", "{'a': b}"])
+def test_what_no_printed_dict_of_names_can_be_is_none(text: str) -> None:
+    assert reprs.dictionary(text) is None
+
+
 def test_ids_of_a_hundred_thousand_tokens_are_read() -> None:
     found = reprs.dictionary("{'ids': [" + "12345, " * 100_000 + "6], 'text': '" + r"\n, \'" * 100_000 + "'}")
     assert found == {"ids": [12345] * 100_000 + [6], "text": "\n, '" * 100_000}

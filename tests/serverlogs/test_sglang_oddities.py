@@ -271,3 +271,9 @@ def test_the_format_is_detected_and_takes_no_line_of_another_format() -> None:
         b"(EngineCore pid=7) INFO 05-30 07:48:45 [x.py:1] Using max model len 5",
     ]
     check_detected(FORMAT, LOG, 6, others)
+
+
+def test_an_end_of_a_request_with_a_list_as_a_name_is_unknown() -> None:
+    facts = read([AT + "Finish: obj=GenerateReqInput(rid='r1'), out={[1]: 2}", AT + FINISH])
+    assert counted(facts) == (1, 0, 1)
+    assert [(one.label, one.prompt_tokens) for one in facts.requests] == [("r1", 100)]

@@ -340,3 +340,10 @@ def test_a_rank_never_repeats_itself_and_the_second_of_two_equal_lines_is_found_
     assert said == [False, False, True, True, False]
     assert ranks.repeats("a", 5 * SECOND_NS, b"2") is False
     assert ranks.repeated == 2
+
+
+def test_what_was_asked_for_with_a_list_as_a_name_is_unknown() -> None:
+    asked = API + "non-default args: "
+    facts = read([asked + "{[1]: 2}", asked + "{'max_num_seqs': 8}"])
+    assert counted(facts) == (1, 0, 1)
+    assert [(one.name, one.value, one.proof.line) for one in facts.asked] == [("max_num_seqs", 8, 2)]
