@@ -1,6 +1,11 @@
-"""How is a name shown that may hold anything? A file's name may have a newline in it, or what a terminal obeys."""
+"""How is text shown or kept that may hold anything?
+
+A file's name may have a newline in it, or what a terminal obeys. A request's id may be half of a surrogate pair, which
+JSON and a printed dict can name (`\\ud83d`) and no UTF-8 can: no table and no file.
+"""
 
 import unicodedata
+from typing import Any
 
 
 def shown(text: str) -> str:
@@ -11,3 +16,14 @@ def shown(text: str) -> str:
         one if one.isprintable() or unicodedata.category(one) == "Zs" else one.encode("unicode_escape").decode("ascii")
         for one in text
     )
+
+
+def encodable(value: Any) -> Any:
+    r"""Return what JSON holds or a program printed, in all its texts half a surrogate pair as its escape: `\ud83d`."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, list | tuple | set):
+        return type(value)(map(encodable, value))
+    if isinstance(value, dict):
+        return {encodable(name): encodable(one) for name, one in value.items()}
+    return value

@@ -6,7 +6,7 @@ import pytest
 
 from agentload.analysis import source
 from agentload.errors import InputError
-from agentload.shown import shown
+from agentload.shown import encodable, shown
 from tests.program import program
 
 
@@ -23,6 +23,14 @@ from tests.program import program
 )
 def test_what_does_not_print_is_shown_as_its_escape(name: str, line: str) -> None:
     assert shown(name) == line
+
+
+def test_what_has_no_utf_8_is_kept_as_its_escape_wherever_it_stands() -> None:
+    held = {"a\ud83d": ["\udc00", 1, None, {"b": "\ud83d\ude00"}], "c": ("\U0001f600", {"\udfff"}, 1.5, True)}
+    assert encodable(held) == {
+        r"a\ud83d": [r"\udc00", 1, None, {"b": r"\ud83d\ude00"}],  # JSON makes one sign of a pair
+        "c": ("\U0001f600", {r"\udfff"}, 1.5, True),
+    }
 
 
 def test_a_link_to_nothing_is_said_to_be_one_and_is_not_near_itself(tmp_path: Path) -> None:

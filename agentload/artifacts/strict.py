@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from agentload.shown import encodable
+
 MAX_NS: Final = 4_102_444_800_000_000_000  # 2100-01-01: later is damage, and sums must fit 64 bits
 _MAX_TOKENS: Final = 10**12
 _MAX_MS: Final = 1e10  # 115 days
@@ -56,7 +58,7 @@ def parse(data: bytes) -> Any:
         raise ValueError(
             told if told.startswith("expected") else f"expected JSON, got {data[:_SHOWN]!r}: {told}"
         ) from error
-    return _printable(value) if b"\\ud" in data.lower() else value
+    return encodable(value) if b"\\ud" in data.lower() else value
 
 
 _DEEP: Final = f"expected values nested at most {_MAX_DEPTH} deep"
@@ -86,16 +88,6 @@ def _infinite(value: Any) -> list[str]:
         elif isinstance(one, dict | list) and (place := _infinite(one)):
             return [str(name), *place]
     return []
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, list):
-        return [_printable(one) for one in value]
-    if isinstance(value, dict):
-        return {_printable(name): _printable(one) for name, one in value.items()}
-    return value
 
 
 def validated(adapter: TypeAdapter[T], line: bytes) -> T:

@@ -12,6 +12,7 @@ from agentload.core.packed import came, told
 from agentload.core.records import LogFacts, Timeline
 from agentload.serverlogs.lines import Kind
 from agentload.serverlogs.servedlog import ServedLog
+from agentload.shown import encodable
 
 _LEAST_ERROR_NS: Final = 1_000_000  # clocks of two kinds meet in these files: below 1 ms nothing is sure
 _SLACK_NS: Final = 1_000_000_000  # clocks of several processes
@@ -76,9 +77,11 @@ def in_order(arrived: int | None, ended: int | None, *times: int | None) -> bool
 
 
 def decoded(line: bytes) -> dict[str, Any] | None:
-    """Return the JSON object of a line; None when it is none."""
+    """Return the JSON object of a line, its texts as a table can hold them; None when it is none."""
     try:
         value = json.loads(line)
+        if b"\\u" in line:
+            value = encodable(value)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from agentload.shown import encodable
+
 MOST_CHARS: Final = 1 << 22  # of a configuration 3 to 12 kB were seen; a finished request may hold its whole answer
 _PAIR: Final = re.compile(r"\s*(\w+)=(.*)", re.DOTALL)
 _MOST_TOKENS: Final = 1 << 18  # 120 MB while a dict of so many is read: ids of 130,000 tokens are that
@@ -48,11 +50,16 @@ def inner(text: str, name: str) -> dict[str, str] | None:
 
 
 def dictionary(text: str) -> dict[str, Any] | None:
-    """Return a printed dict of plain values, lists and dicts; None when it is none, or too large or deep."""
+    """Return a printed dict of plain values, lists and dicts, its texts as a table can hold them.
+
+    None when it is none, or too large or deep.
+    """
     if len(text) > MOST_CHARS or not _is_small(text):
         return None
     try:
         found = ast.literal_eval(text)
+        if "\\u" in text or "\\U" in text:
+            found = encodable(found)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None  # TypeError: a list as a name, as in a line of which a part is missing
     return found if isinstance(found, dict) and all(isinstance(name, str) for name in found) else None

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from json import JSONDecoder
 from typing import Any, Final, NoReturn
 
+from agentload.shown import encodable
+
 BEGIN: Final = b'{"timestamp": "'  # json.dumps keeps the order in which SGLang gives the names
 LINE: Final = re.compile(
     rb'\{"timestamp": "(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{6}))?", "event": "'
@@ -71,6 +73,8 @@ def _decoded(text: bytes) -> dict[str, Any] | None:
         return None
     try:
         value = _STRICT.decode(text.decode("utf-8", "replace"))
+        if b"\\u" in text:
+            value = encodable(value)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -187,3 +187,11 @@ def test_phases_may_leave_their_span_by_as_much_as_clocks_disagree() -> None:
 )
 def test_a_line_that_is_no_span_is_unknown(line: bytes) -> None:
     assert read(line + b"\n").lines.unknown == 1
+
+
+def test_half_an_emoji_as_id_is_kept_as_its_escape() -> None:
+    span = json.loads(LINES[2])
+    span["attrs"]["gen_ai.request.id"] = "\ud83d"
+    facts = read(json.dumps(span).encode() + b"\n")
+    assert [one.server_id for one in facts.requests] == [r"\ud83d"]
+    assert facts.lines.understood == 1

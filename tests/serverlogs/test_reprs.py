@@ -73,6 +73,15 @@ def test_what_no_printed_dict_of_names_can_be_is_none(text: str) -> None:
     assert reprs.dictionary(text) is None
 
 
+def test_half_a_surrogate_pair_in_a_printed_dict_is_its_escape() -> None:
+    told = r"{'a\ud83d': ['\udc00', ('\U0000d800', 1)], 'b': {'\udfff'}, 'c': '\u00e4 \\ud83d'}"
+    assert reprs.dictionary(told) == {
+        r"a\ud83d": [r"\udc00", (r"\ud800", 1)],
+        "b": {r"\udfff"},
+        "c": r"ä \ud83d",  # of these one is a letter, and the other was the escape
+    }
+
+
 def test_ids_of_a_hundred_thousand_tokens_are_read() -> None:
     found = reprs.dictionary("{'ids': [" + "12345, " * 100_000 + "6], 'text': '" + r"\n, \'" * 100_000 + "'}")
     assert found == {"ids": [12345] * 100_000 + [6], "text": "\n, '" * 100_000}

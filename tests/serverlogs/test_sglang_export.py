@@ -3,11 +3,15 @@
 Lines are made after SGLang 0.5's exporter: `request_parameters`, then the answer's meta_info. No real file was at hand.
 """
 
+import io
 import json
+from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from agentload.analysis import logfile
 from agentload.core.records import LogFacts, Timeline
 from agentload.serverlogs import formats
 from agentload.serverlogs.sglang_export import FORMAT
@@ -89,3 +93,12 @@ def test_an_aborted_request_is_cancelled() -> None:
 def test_lines_of_something_else_are_unknown() -> None:
     facts = read({"request_parameters": "{}"}, {"id": "r1", "prompt_tokens": 3})
     assert (facts.lines.unknown, len(facts.requests)) == (2, 0)
+
+
+def test_half_an_emoji_as_id_and_as_reason_is_kept_as_its_escape_and_fits_every_table(tmp_path: Path) -> None:
+    line = json.dumps({**ONE, "id": "\ud83d", "finish_reason": {"type": "\udfff"}})
+    assert r'"id": "\ud83d"' in line
+    facts = read({**ONE, "id": "\ud83d", "finish_reason": {"type": "\udfff"}})
+    assert [(one.server_id, one.prompt_tokens, one.finish) for one in facts.requests] == [(r"\ud83d", 5061, r"\udfff")]
+    logfile.read_stream(io.BytesIO(line.encode() + b"\n"), "export.jsonl").write(tmp_path)
+    assert pl.read_parquet(tmp_path / "requests.parquet")["finish"].to_list() == [r"\udfff"]

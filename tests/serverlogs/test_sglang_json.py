@@ -268,7 +268,6 @@ HOSTILE = {
     "a name that is a number": finished(INFO, 7),
     "a name that is null": received(None),
     "a name that is an object": received({"r1": 1}),
-    "a name of half an emoji": received("\ud83d"),
     "a name that a terminal obeys": received("\x1b[31m"),
     "a name of 201": received("a" * 201),
     "no names": received([]),
@@ -329,6 +328,12 @@ def test_a_reason_that_is_no_word_is_not_kept(reason: str) -> None:
     as_json = finished(info).replace(reason, json.dumps(reason)[1:-1]) if reason.isascii() else None
     line = as_json or finished(INFO).replace('"stop"', json.dumps(reason))
     assert [one.finish for one in read(AT + line, AT + finished_text(info)).requests] == [None, None]
+
+
+def test_a_name_of_half_an_emoji_is_kept_as_its_escape() -> None:
+    facts = read(AT + received("\ud83d"), AT + finished(INFO).replace('"r1"', r'"\ud83d"'))
+    assert counted(facts) == (2, 0, 0)
+    assert [(one.server_id, one.prompt_tokens) for one in facts.requests] == [(r"\ud83d", 100)]
 
 
 # ---- text that was not read alike ------------------------------------------------------------------------------------

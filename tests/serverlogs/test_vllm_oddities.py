@@ -347,3 +347,8 @@ def test_what_was_asked_for_with_a_list_as_a_name_is_unknown() -> None:
     facts = read([asked + "{[1]: 2}", asked + "{'max_num_seqs': 8}"])
     assert counted(facts) == (1, 0, 1)
     assert [(one.name, one.value, one.proof.line) for one in facts.asked] == [("max_num_seqs", 8, 2)]
+
+
+def test_half_an_emoji_in_what_was_asked_for_is_its_escape() -> None:
+    facts = read([API + r"non-default args: {'model': '\ud83d'}"])
+    assert [(one.name, one.value) for one in facts.asked] == [("model", r"\ud83d")]
