@@ -10,7 +10,6 @@ would leave out what came before the queue (template, tokens, grammar): 87, 26 a
 server. First token + decode met the end-to-end time within 0.05, 0.4 and 1.3 ms there.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -155,9 +154,9 @@ def request_of(span: Span) -> RequestSpan | None:
 
 def seconds_ns(value: object) -> int | None:
     """Return seconds as ns; None for what is no duration that can be true."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return round(value * 1e9) if 0 <= value <= MOST_S else None
+    return round(value * 1e9) if 0 <= value <= MOST_S else None  # nor NaN, nor an integer that no float can hold
 
 
 def tokens(value: object) -> int | None:

@@ -128,7 +128,13 @@ def test_without_a_time_to_first_token_prefill_is_laid_behind_the_queue_and_that
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("time_in_model_prefill", -1.0), ("time_in_model_prefill", 1e300), ("time_in_model_prefill", "soon")],
+    [
+        ("time_in_model_prefill", -1.0),
+        ("time_in_model_prefill", 1e300),
+        ("time_in_model_prefill", "soon"),
+        pytest.param("time_in_model_prefill", 10**400, id="an integer of 401 digits"),
+        pytest.param("time_in_model_prefill", float("nan"), id="no number"),
+    ],
 )
 def test_a_duration_that_cannot_be_true_is_not_known(name: str, value: object) -> None:
     span = json.loads(LINES[2])

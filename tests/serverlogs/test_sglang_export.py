@@ -102,3 +102,11 @@ def test_half_an_emoji_as_id_and_as_reason_is_kept_as_its_escape_and_fits_every_
     assert [(one.server_id, one.prompt_tokens, one.finish) for one in facts.requests] == [(r"\ud83d", 5061, r"\udfff")]
     logfile.read_stream(io.BytesIO(line.encode() + b"\n"), "export.jsonl").write(tmp_path)
     assert pl.read_parquet(tmp_path / "requests.parquet")["finish"].to_list() == [r"\udfff"]
+
+
+def test_a_duration_of_400_digits_is_not_known_and_costs_no_more() -> None:
+    huge = {**ONE, "e2e_latency": 10**400}
+    del huge["request_finished_ts"]
+    facts = read(huge)
+    assert facts.lines.understood == 1
+    assert [(one.prompt_tokens, one.t_arrived, one.t_end) for one in facts.requests] == [(5061, T * 10**9, None)]
