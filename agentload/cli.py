@@ -232,6 +232,10 @@ def _main(signals: _Signals) -> NoReturn:
         _fail(str(error), signals.exit_code if isinstance(error, InterruptionError) else error.exit_code)
     except TyperException as error:  # an unknown option or command, a value that does not convert
         _fail(_said(error), error.exit_code)
+    except OSError as error:  # wherever a path is only looked at: it stands for nothing that could be there
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        _fail(f"{error.filename}: {error.strerror}", AgentloadError.exit_code)
     except (KeyboardInterrupt, typer.Abort):  # also while a command's parts were still being imported
         _fail("interrupted", signals.exit_code)
     sys.exit(code if isinstance(code, int) else 0)

@@ -122,6 +122,8 @@ def test_without_a_command_the_help_is_shown() -> None:
         (("run", "--agents", "0"), "agents"),
         (("run", "--server-args", "'"), "--server-args: No closing quotation"),
         (("run", "--launch", "llama-server"), "--launch: expected the server's address"),
+        pytest.param(("report", "a" * 300), "a/design.json: File name too long", id="report of a name of 300"),
+        pytest.param(("quantum", "a" * 300), "aaa: File name too long", id="quantum of a name of 300"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

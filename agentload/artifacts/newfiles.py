@@ -18,10 +18,11 @@ def new_files(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     Raises:
         ArtifactError: `folder` is a file, cannot be made or written, or has a file of one of the names.
     """
-    if folder.exists() and not folder.is_dir():
-        raise ArtifactError(f"{folder}: expected a folder, it is a file; name a folder with --out")
-    fresh = not folder.exists()
+    fresh = False
     try:
+        fresh = not folder.exists()
+        if not (fresh or folder.is_dir()):
+            raise ArtifactError(f"{folder}: expected a folder, it is a file; name a folder with --out")
         folder.mkdir(parents=True, exist_ok=True)
         _refuse(folder, names)
         with folders.held(folder, ".agentload-") as made:

@@ -7,6 +7,8 @@ import pytest
 from agentload.artifacts.newfiles import new_files
 from agentload.errors import ArtifactError
 
+LONG = "a" * 300  # 255 bytes is the most that a name has on Linux and macOS
+
 
 def test_all_files_come_at_the_end_and_the_hidden_place_goes(tmp_path: Path) -> None:
     folder = tmp_path / "out"
@@ -22,6 +24,12 @@ def test_when_one_cannot_be_put_there_those_before_it_are_taken_back(tmp_path: P
     with pytest.raises(ArtifactError, match="cannot be written: No such file"), new_files(folder, ["a", "b"]) as place:
         (place / "a").write_text("1")
     assert not folder.exists()
+
+
+def test_a_name_that_no_folder_can_have_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="cannot be written: File name too long"), new_files(tmp_path / LONG, ["a"]):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_was_in_the_folder_stays_when_nothing_is_put_there(tmp_path: Path) -> None:

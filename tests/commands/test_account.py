@@ -92,10 +92,11 @@ def test_a_log_without_a_request_is_a_negative_finding(
             ("new.log", "old.log"),
             "got 2: new.log, old.log; parts of one log, the oldest first: `cat OLDER NEWER | agentload account -`",
         ),
+        (("s.log", "--out", "a" * 300), "aaa: cannot be written: File name too long"),
         (("s.log", "--segment", "s1"), "--segment: expected one that s.log has: log; got 's1'"),
         (("packed",), "packed: expected a log as text, it is packed (gzip): `zcat packed | agentload account -`"),
     ],
-    ids=["unknown format", "wrong format", "missing", "directory", "two", "no such segment", "packed"],
+    ids=["unknown format", "wrong format", "missing", "directory", "two", "long name", "no such segment", "packed"],
 )
 def test_what_is_wrong_is_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     (tmp_path / "s.log").write_bytes(TRUTH.read_bytes())
