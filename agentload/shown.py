@@ -1,10 +1,12 @@
-"""How is text shown or kept that may hold anything?
+"""How is text shown, kept or put into a command that may hold anything?
 
 A file's name may have a newline in it, or what a terminal obeys. A request's id may be half of a surrogate pair, which
 JSON and a printed dict can name (`\\ud83d`) and no UTF-8 can: no table and no file.
 """
 
+import shlex
 import unicodedata
+from pathlib import Path
 from typing import Any
 
 
@@ -16,6 +18,12 @@ def shown(text: str) -> str:
         one if one.isprintable() or unicodedata.category(one) == "Zs" else one.encode("unicode_escape").decode("ascii")
         for one in text
     )
+
+
+def in_shell(path: Path | str) -> str:
+    """Return a path as one word of a command that a user may paste; it is no option either."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def encodable(value: Any) -> Any:

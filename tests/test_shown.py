@@ -1,12 +1,13 @@
 """Names of files that hold newlines and what a terminal obeys."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from agentload.analysis import source
 from agentload.errors import InputError
-from agentload.shown import encodable, shown
+from agentload.shown import encodable, in_shell, shown
 from tests.program import program
 
 
@@ -31,6 +32,22 @@ def test_what_has_no_utf_8_is_kept_as_its_escape_wherever_it_stands() -> None:
         r"a\ud83d": [r"\udc00", 1, None, {"b": r"\ud83d\ude00"}],  # JSON makes one sign of a pair
         "c": ("\U0001f600", {r"\udfff"}, 1.5, True),
     }
+
+
+@pytest.mark.parametrize(
+    ("path", "word"),
+    [
+        ("runs/a-1/server.log", "runs/a-1/server.log"),
+        ("my log;rm x.gz", "'my log;rm x.gz'"),
+        ("it's", "'it'\"'\"'s'"),
+        ("-rf", "./-rf"),
+        ("-a b", "'./-a b'"),
+        ("", "''"),
+    ],
+)
+def test_a_path_is_one_word_of_a_command(path: str, word: str) -> None:
+    assert in_shell(path) == word
+    assert shlex.split(word) == [f"./{path}" if path[:1] == "-" else path]
 
 
 def test_a_link_to_nothing_is_said_to_be_one_and_is_not_near_itself(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from agentload import folders
 from agentload.agents import workspace
 from agentload.agents.workspace import BRANCH, GitError, Repository
 from agentload.errors import InputError
+from agentload.shown import in_shell
 
 _LARGE_KIB: Final = 256 << 10  # a copy of a history above this is told
 
@@ -128,5 +129,7 @@ def _notes(path: Path, *, shallow: bool, partial: bool) -> tuple[str, ...]:
     counts = dict(line.split(": ") for line in workspace.run_git(path, "count-objects", "-v").splitlines())
     if not partial and (kib := int(counts["size"]) + int(counts["size-pack"])) > _LARGE_KIB:
         size = f"{kib / (1 << 20):.1f} GiB"
-        notes.append(f"its history is large, {size} for each agent: `agentload corpus add {path}` pins it without")
+        notes.append(
+            f"its history is large, {size} for each agent: `agentload corpus add {in_shell(path)}` pins it without"
+        )
     return tuple(notes)

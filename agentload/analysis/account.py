@@ -32,6 +32,7 @@ from agentload.core.segments import segments_of
 from agentload.errors import ArtifactError
 from agentload.serverlogs import formats, simulated, unknown, wrapped
 from agentload.servers.settings import compare
+from agentload.shown import in_shell
 
 text = accountfile.text
 write = accountfile.write
@@ -180,7 +181,9 @@ def _log(run: RunDir, evidence: raw.Evidence, doubts: list[Doubt]) -> LogFacts |
                 "no-server-log",
                 "server.log is copied at the run's end, which has not come: every time below is the client's, a window "
                 "of network, queue and work",
-                "wait for the end" if evidence.running else f"read the server's own log: agentload account {source}",
+                "wait for the end"
+                if evidence.running
+                else f"read the server's own log: agentload account {in_shell(source)}",
             )
         )
         return None

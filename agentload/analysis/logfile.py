@@ -103,7 +103,7 @@ def read_stream(
     there = size_now(file)
     blocks = formats.blocks(file)
     first = next(blocks, b"")
-    notalog.check_unpacked(first, where)
+    notalog.check_unpacked(first, where, where if is_file else None)
     read = formats.read(chain((first,), blocks), log_format)
     notalog.check_format(read.looks, log_format, where)
     lines = read.facts.lines

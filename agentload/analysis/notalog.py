@@ -1,46 +1,50 @@
 """Is this a server's log at all, and if not, which command makes one of it?"""
 
-import shlex
 from typing import Any, Final
 
 from agentload.core.records import LogFacts
 from agentload.errors import InputError, UsageError
 from agentload.serverlogs import ds4, formats
 from agentload.serverlogs import undated as cut_off
+from agentload.shown import in_shell
 
-_PACKED: Final = (
-    (b"\x1f\x8b", "gzip", "zcat"),
-    (b"\x28\xb5\x2f\xfd", "zstd", "zstdcat"),
-    (b"\xfd7zXZ\x00", "xz", "xzcat"),
-    (b"BZh", "bzip2", "bzcat"),
+_TEXT: Final = "a log as text, it is packed"
+_UTF_8: Final = "a log as bytes or UTF-8, it is"
+_NO_TEXT: Final = (
+    (b"\x1f\x8b", f"{_TEXT} (gzip)", "zcat {}"),
+    (b"\x28\xb5\x2f\xfd", f"{_TEXT} (zstd)", "zstdcat {}"),
+    (b"\xfd7zXZ\x00", f"{_TEXT} (xz)", "xzcat {}"),
+    (b"BZh", f"{_TEXT} (bzip2)", "bzcat {}"),
+    (b"\xff\xfe\0\0", f"{_UTF_8} UTF-32", "iconv -f UTF-32 -t UTF-8 {}"),  # its first half is UTF-16's
+    (b"\0\0\xfe\xff", f"{_UTF_8} UTF-32", "iconv -f UTF-32 -t UTF-8 {}"),
+    (b"\xff\xfe", f"{_UTF_8} UTF-16", "iconv -f UTF-16 -t UTF-8 {}"),
+    (b"\xfe\xff", f"{_UTF_8} UTF-16", "iconv -f UTF-16 -t UTF-8 {}"),
 )
+"""First bytes, what they say, and the command that makes text of a file, or of stdin (-)."""
 _TAR_AT: Final = 257  # where the first header of a tar archive has its magic (POSIX.1, ustar interchange format)
-_UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 _CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r\x1b"))
 _BINARY_SHARE: Final = 0.05  # of control bytes; text has none, compiled code and models 10 % and more
 _LOOKED_AT: Final = 1 << 16  # bytes, for that
 
 
-def check_unpacked(first: bytes, where: str) -> None:
-    """Refuse a log that is packed, or not in bytes of ASCII; `first` are its first bytes.
+def check_unpacked(first: bytes, where: str, file: str | None) -> None:
+    """Refuse a log that is packed, or not in bytes of ASCII.
+
+    Args:
+        first: its first bytes.
+        where: what it is called.
+        file: its path; None: it came on stdin.
 
     Raises:
         InputError: it is; the command that unpacks it is named.
     """
-    for magic, kind, unpacker in _PACKED:
-        if first.startswith(magic):
-            raise InputError(
-                f"{where}: expected a log as text, it is packed ({kind}): `{unpacker} {where} | agentload account -`"
-            )
+    found = [(said, command) for magic, said, command in _NO_TEXT if first.startswith(magic)]
     if first[_TAR_AT : _TAR_AT + 5] == b"ustar":
-        raise InputError(
-            f"{where}: expected a log as text, it is packed (tar): `tar -xOf {where} NAME | agentload account -`"
-        )
-    if first.startswith(_UTF16):
-        raise InputError(
-            f"{where}: expected a log as bytes or UTF-8, it is UTF-16: "
-            f"`iconv -f UTF-16 -t UTF-8 {where} | agentload account -`"
-        )
+        found.append((f"{_TEXT} (tar)", "tar -xOf {} NAME"))
+    if found:
+        said, command = found[0]
+        reading = f"... | {command.format('-')}" if file is None else command.format(in_shell(file))
+        raise InputError(f"{where}: expected {said}: `{reading} | agentload account -`")
 
 
 def check_text(first: bytes, where: str) -> None:
@@ -80,7 +84,7 @@ def undated(first: bytes, file: str | None, facts: LogFacts) -> dict[str, Any] |
         lines = with_time  # the end of a line that another write cut in two has no stamp, and was put together again
     if not lines:
         return None
-    reading = f"... | {cut_off.COMMAND}" if file is None else f"{cut_off.COMMAND} {shlex.quote(file)}"
+    reading = f"... | {cut_off.COMMAND}" if file is None else f"{cut_off.COMMAND} {in_shell(file)}"
     return {
         "lines": lines,
         "of_bytes": len(first),

@@ -22,6 +22,7 @@ from agentload.artifacts import schemas, strict
 from agentload.artifacts.jsonlines import JsonLinesWriter
 from agentload.artifacts.manifest_shape import SHAPE
 from agentload.errors import ArtifactError, InputError
+from agentload.shown import in_shell
 
 Status = Literal["started", "success", "partial", "invalid", "cancelled", "error"]
 
@@ -157,7 +158,8 @@ def find(path: Path) -> RunDir:
             raise InputError(f"expected a run directory, there is no {path}")
         if not path.is_dir() and path.suffix != ".json":
             raise InputError(
-                f"expected a run directory, {path} is a file: a server's log is read by `agentload account {path}`"
+                f"expected a run directory, {path} is a file: a server's log is read by "
+                f"`agentload account {in_shell(path)}`"
             )
         if not (path / "manifest.json").is_file():
             raise InputError(f"expected a run directory (with manifest.json), {path} is none")

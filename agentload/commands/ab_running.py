@@ -26,6 +26,7 @@ from agentload.report import comparison_terminal
 from agentload.run import designing, experiment, experiment_file, foretelling, runner, variants
 from agentload.run.experiment_shape import Experiment
 from agentload.run.world import stamp
+from agentload.shown import in_shell
 
 _SHOWN: Final = 3  # differences
 Say = Callable[[str], None]
@@ -197,7 +198,9 @@ def _name(path: Path, say: Say, *, shown: bool, as_json: bool) -> None:
 
 
 def _incomplete(outcome: experiment.Outcome, folder: ExperimentDir) -> str:
-    return f"incomplete: {outcome.done} of {outcome.total} runs are done; `agentload ab {folder.path}` goes on"
+    return (
+        f"incomplete: {outcome.done} of {outcome.total} runs are done; `agentload ab {in_shell(folder.path)}` goes on"
+    )
 
 
 def _say(line: str) -> None:

@@ -11,7 +11,7 @@ from agentload.analysis.source import is_run, read_log, single
 from agentload.commands.logtables import LogFormat, RunOrLog, check_tells, write_tables
 from agentload.errors import InterruptionError, UsageError
 from agentload.report import logfile_terminal, terminal
-from agentload.shown import shown
+from agentload.shown import in_shell, shown
 
 
 def account(
@@ -75,6 +75,7 @@ def _of_log(path: Path, log_format: str | None, segment: str | None, out: Path |
     check_tells(made)
     if out is None and not as_json:
         typer.echo(
-            f"nothing was written; for the tables: agentload account {shown(str(path))} --out DIR, or agentload export",
+            f"nothing was written; for the tables: agentload account {shown(in_shell(path))} --out DIR, or "
+            "agentload export",
             err=True,
         )

@@ -34,6 +34,7 @@ from agentload.run.night_status import RunState, Status, expected_ns, status
 from agentload.run.run_outcome import Reasons
 from agentload.run.scenario import Scenario
 from agentload.run.washout import Washout
+from agentload.shown import in_shell
 
 __all__ = ["Outcome", "RunState", "Status", "carry_out", "planned_runs", "scenario_of", "status"]
 
@@ -242,7 +243,9 @@ class _Night:
         kept = [name for name, one in told.items() if standing.stands(one.done, retry=False)]
         failed = [name for name, one in told.items() if name not in kept and (one.done or one.left_out)]
         if failed:
-            self._say(f"{', '.join(failed)} failed: `agentload ab {self._folder.path}` runs what failed again")
+            self._say(
+                f"{', '.join(failed)} failed: `agentload ab {in_shell(self._folder.path)}` runs what failed again"
+            )
         return Outcome(len(runs), len(kept), end.stop, tuple(failed), self._tried)
 
     def _begin(self) -> None:
@@ -273,7 +276,7 @@ class _Night:
         except ArtifactError as error:
             self._say(str(error))
         then = "once there is room, " if full else ""
-        self._say(f"stopped: {why}; {then}`agentload ab {self._folder.path}` goes on where it was")
+        self._say(f"stopped: {why}; {then}`agentload ab {in_shell(self._folder.path)}` goes on where it was")
 
     # ---- one run ------------------------------------------------------------------------------------------------
 

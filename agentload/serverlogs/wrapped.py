@@ -10,7 +10,6 @@ and what the command removes is the same. Several may stand in a row (kubectl lo
 
 import json
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,6 +17,7 @@ from typing import Final
 
 from agentload.serverlogs import formats
 from agentload.serverlogs.jsonrequests import decoded
+from agentload.shown import in_shell
 
 _LEAST_SHARE: Final = 0.5  # of the lines that have it: a program that puts something in front does so everywhere
 _MOST_LAYERS: Final = 3
@@ -44,13 +44,13 @@ class Behind:
         if grows and file is not None:
             steps = (f"{name} {_AT_ONCE[name]} {more}" for name, more in (one.split(" ", 1) for one in self.steps))
             command = (
-                f"let `tail -n +1 -F {shlex.quote(file)} | {' | '.join(steps)} >> FILE` run, and give FILE as the log"
+                f"let `tail -n +1 -F {in_shell(file)} | {' | '.join(steps)} >> FILE` run, and give FILE as the log"
             )
         elif grows:
             command = "have it written without"
         else:
             first, *others = self.steps
-            reading = ("...", first) if file is None else (f"{first} {shlex.quote(file)}",)
+            reading = ("...", first) if file is None else (f"{first} {in_shell(file)}",)
             command = f"`{' | '.join((*reading, *others, 'agentload account -'))}`"
         instead = f"; or at the source: {self.instead}" if self.instead else ""
         return (

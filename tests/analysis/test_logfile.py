@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from codecs import BOM_UTF32_BE
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -262,15 +263,49 @@ def test_of_very_many_short_lines_it_is_said_how_many_were_looked_at(tmp_path: P
         (gzip.compress(b"x" * 100), r"it is packed \(gzip\): `zcat .* \| agentload account -`"),
         (b"\x28\xb5\x2f\xfd\x00", r"it is packed \(zstd\)"),
         ("0914 12:00:00 ds4-server: x\n".encode("utf-16"), r"it is UTF-16: `iconv "),
+        ("0914 12:00:00 ds4-server: x\n".encode("utf-32"), r"UTF-8, it is UTF-32: `iconv -f UTF-32 -t UTF-8 /"),
+        (BOM_UTF32_BE + "x".encode("utf-32-be"), r"it is UTF-32"),
         (bytes(range(256)) * 40, r"expected a server's log, it is binary"),
     ],
-    ids=["gzip", "zstd", "utf-16", "binary"],
+    ids=["gzip", "zstd", "utf-16", "utf-32", "utf-32, the great end first", "binary"],
 )
 def test_a_file_that_is_no_text_is_named_for_what_it_is(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "s.log"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
         logfile.read_file(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "command"),
+    [
+        (b"\x1f\x8b\x08", "zcat 'my log;rm x'"),
+        (b"\xff\xfex\0", "iconv -f UTF-16 -t UTF-8 'my log;rm x'"),
+        (b"n".ljust(257, b"\0") + b"ustar\0", "tar -xOf 'my log;rm x' NAME"),
+    ],
+    ids=["gzip", "utf-16", "tar"],
+)
+def test_a_command_in_a_message_has_the_file_as_one_word(content: bytes, command: str, tmp_path: Path) -> None:
+    path = tmp_path / "my log;rm x"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as refused:
+        logfile.read_file(path)
+    assert f"`{command} | agentload account -`" in str(refused.value).replace(f"{tmp_path}/", "")
+
+
+@pytest.mark.parametrize(
+    ("content", "command"),
+    [
+        (b"\x1f\x8b\x08", "`... | zcat - | agentload account -`"),
+        (b"\xff\xfe\0\0", "`... | iconv -f UTF-32 -t UTF-8 - | agentload account -`"),
+        (b"n".ljust(257, b"\0") + b"ustar\0", "`... | tar -xOf - NAME | agentload account -`"),
+    ],
+    ids=["gzip", "utf-32", "tar"],
+)
+def test_what_is_packed_on_stdin_is_unpacked_before(content: bytes, command: str) -> None:
+    with pytest.raises(InputError, match=r"^stdin: expected a log as ") as refused:
+        logfile.read_stream(io.BytesIO(content), "stdin")
+    assert command in str(refused.value)
 
 
 def test_a_log_cut_in_mid_line_at_both_ends_counts_what_was_cut_as_unknown(tmp_path: Path) -> None:
