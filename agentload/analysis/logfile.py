@@ -104,6 +104,8 @@ def read_stream(
     blocks = formats.blocks(file)
     first = next(blocks, b"")
     notalog.check_unpacked(first, where, where if is_file else None)
+    if log_format is None:
+        notalog.check_begin(first, where)
     read = formats.read(chain((first,), blocks), log_format)
     notalog.check_format(read.looks, log_format, where)
     lines = read.facts.lines

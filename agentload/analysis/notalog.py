@@ -25,6 +25,7 @@ _TAR_AT: Final = 257  # where the first header of a tar archive has its magic (P
 _CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r\x1b"))
 _BINARY_SHARE: Final = 0.05  # of control bytes; text has none, compiled code and models 10 % and more
 _LOOKED_AT: Final = 1 << 16  # bytes, for that
+_ENOUGH: Final = 1 << 12  # of them, to refuse a file of which no more has been read
 
 
 def check_unpacked(first: bytes, where: str, file: str | None) -> None:
@@ -54,9 +55,29 @@ def check_text(first: bytes, where: str) -> None:
         InputError: it is binary.
     """
     head = first[:_LOOKED_AT].lstrip(b"\0")  # a log that was truncated under its writer begins with a hole
-    controls = len(head) - len(head.translate(None, _CONTROLS))
-    if controls > _BINARY_SHARE * len(head) or (first and not first.strip(b"\0")):
-        raise InputError(f"{where}: expected a server's log, it is binary (no text, and no line of a known format)")
+    if _has_controls(head) or (first and not first.strip(b"\0")):
+        raise _binary(where)
+
+
+def check_begin(first: bytes, where: str) -> None:
+    """Refuse what is binary from its first bytes on: the rest of a model's file, or of a device, is not read for that.
+
+    NULs are no sign of it here: they are holes in a log that was truncated, and behind them may be lines.
+
+    Raises:
+        InputError: it is binary, and no line of its head is of a known format.
+    """
+    head = first.lstrip(b"\0")[:_LOOKED_AT].replace(b"\0", b"")
+    if len(head) >= _ENOUGH and _has_controls(head) and formats.detect(first[: formats.HEAD_BYTES]) is None:
+        raise _binary(where)
+
+
+def _has_controls(head: bytes) -> bool:
+    return len(head) - len(head.translate(None, _CONTROLS)) > _BINARY_SHARE * len(head)
+
+
+def _binary(where: str) -> InputError:
+    return InputError(f"{where}: expected a server's log, it is binary (no text, and no line of a known format)")
 
 
 def check_format(looks: formats.Detected, log_format: str | None, where: str) -> None:

@@ -308,6 +308,44 @@ def test_what_is_packed_on_stdin_is_unpacked_before(content: bytes, command: str
     assert command in str(refused.value)
 
 
+class Endless:
+    """What is binary and has no end, as /dev/urandom; of it no more than 2 MiB may be wanted."""
+
+    def __init__(self, again: bytes) -> None:
+        self._again = again
+        self.given = 0
+
+    def read(self, size: int, /) -> bytes:
+        self.given += size
+        assert self.given <= 1 << 21
+        return (self._again * (size // len(self._again) + 1))[:size]
+
+
+BYTES = bytes(range(256))
+TENSOR = b"\x18" + bytes(7) + b"blk.0.attn_q.weight" + b"\x02" + bytes(7)  # as a GGUF names one: lengths, NULs and text
+
+
+@pytest.mark.parametrize("again", [BYTES, TENSOR], ids=["all bytes", "mostly text and NULs"])
+def test_what_is_binary_is_refused_for_its_first_piece(again: bytes) -> None:
+    with pytest.raises(InputError, match=r"^stdin: expected a server's log, it is binary \(no text, and no line of a "):
+        logfile.read_stream(Endless(again), "stdin")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        bytes(3 << 20),
+        b"what another program wrote first\n" + bytes(1 << 17),
+        b"\x01\x02\x03\0\n" * 800,
+        bytes(1 << 19) + BYTES * 8,
+    ],
+    ids=["a hole of three pieces", "a hole behind a line", "4,000 bytes of something", "2,048 behind a hole"],
+)
+def test_a_log_behind_a_hole_or_a_little_of_something_binary_is_read(before: bytes) -> None:
+    found = logfile.read_stream(io.BytesIO(before + b"\n" + TRUTH.read_bytes()), "server.log").found
+    assert (found["log"]["format"], found["requests"]["total"]) == ("ds4", 30)
+
+
 def test_a_log_cut_in_mid_line_at_both_ends_counts_what_was_cut_as_unknown(tmp_path: Path) -> None:
     data = TRUTH.read_bytes()
     path = tmp_path / "cut.log"
