@@ -16,15 +16,16 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Final, NoReturn, Self
+from typing import Annotated, Any, Final, NoReturn, Self, get_args, get_type_hints
 
 import typer
 from typer import core as typer_core
 from typer.exceptions import TyperException
 
 from agentload import __version__, plugins
-from agentload.errors import AgentloadError, InterruptionError
+from agentload.errors import AgentloadError, InterruptionError, UsageError
 from agentload.shown import shown
 
 # What `agentload --help` says of a subcommand without importing it; tests hold it against the entry points.
@@ -170,6 +171,22 @@ class _Lazy(typer_core.TyperGroup):
         return name, found if name is None else _command(name), rest
 
 
+class _Command(typer_core.TyperCommand):
+    """Refuses an empty word where a path goes: `Path("")` is the present folder, and `--out "$DIR"` meant another."""
+
+    paths: frozenset[str] = frozenset()  # names of its parameters that are paths
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words, after a look at those that are paths."""
+        given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        for param in self.get_params(ctx):
+            told = given.get(param.name or "") if param.name in self.paths else None
+            if told == "" or (isinstance(told, list | tuple) and "" in told):
+                name = param.metavar or max(param.opts, key=len)
+                raise UsageError(f"{name}: expected a path, got an empty one")
+        return super().parse_args(ctx, args)
+
+
 def _command(name: str) -> typer_core.TyperCommand | typer_core.TyperGroup:
     target = plugins.load(plugins.COMMANDS, name)
     if isinstance(target, typer.Typer):
@@ -178,9 +195,11 @@ def _command(name: str) -> typer_core.TyperCommand | typer_core.TyperGroup:
         _unwrap(group)
         return group
     app = typer.Typer(add_completion=False)
-    app.command(name)(target)
+    app.command(name, cls=_Command)(target)
     command = typer.main.get_command(app)
-    assert isinstance(command, typer_core.TyperCommand)
+    assert isinstance(command, _Command)
+    kinds = get_type_hints(target)
+    command.paths = frozenset(one for one, kind in kinds.items() if kind is Path or Path in get_args(kind))
     _unwrap(command)
     return command
 
