@@ -112,7 +112,10 @@ def read_stream(
     none_known = lines.understood + lines.ignored + lines.markers == 0
     if read.facts.format == unknown.NAME or none_known:
         notalog.check_text(first, where)
-    hint = wrapped.why_unknown(first, where if is_file else None) if read.looks.best is None else None
+    path = where if is_file else None
+    hint = wrapped.why_unknown(first, path) if read.looks.best is None else None
+    if hint is None and none_known:
+        hint = notalog.one_line(first, path)
     if log_format is not None and none_known and lines.total:
         raise UsageError(
             f"--format {log_format}: none of the {lines.total:,} lines of {where} is of it, nor of another known format"
@@ -121,7 +124,7 @@ def read_stream(
     made = _account(read, name, log_format, only)
     made.found["simulated"] = simulated.says_so(first[: simulated.HEAD_BYTES])
     made.found["behind"] = hint
-    made.found["undated"] = notalog.undated(first, where if is_file else None, read.facts)
+    made.found["undated"] = notalog.undated(first, path, read.facts)
     if isinstance(file, UntilInterrupted) and file.interrupted:
         made.found["interrupted"] = True
         made.found["doubts"].insert(0, asdict(_interrupted(read.facts.size)))

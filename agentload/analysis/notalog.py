@@ -93,6 +93,17 @@ def check_format(looks: formats.Detected, log_format: str | None, where: str) ->
         )
 
 
+def one_line(first: bytes, file: str | None) -> str | None:
+    """Say that a log's lines end with a carriage return and no newline, and what helps; None of any other log.
+
+    `first` are its first bytes; `file` is its path, None: it came on stdin.
+    """
+    if b"\n" in first or formats.detect(first[: formats.HEAD_BYTES].replace(b"\r", b"\n")) is None:
+        return None
+    reading = "... | tr '\\r' '\\n'" if file is None else f"tr '\\r' '\\n' < {in_shell(file)}"
+    return f"its lines end with a carriage return and no newline, so that it is one: `{reading} | agentload account -`"
+
+
 def undated(first: bytes, file: str | None, facts: LogFacts) -> dict[str, Any] | None:
     """How many lines of a ds4 log have no date, of those in `first`; None where all have one, or it is of another kind.
 

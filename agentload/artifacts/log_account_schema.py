@@ -112,7 +112,8 @@ KEYS: Final = (
     _flag("log.named", "whether --format named it"),
     _words(
         "behind",
-        "why no line is of a known format, and what helps: a program put something in front of each, or they are JSON",
+        "why no line is of a known format, and what helps: a program put something in front of each, they are JSON, or "
+        "none ends with a newline",
         "some are, or it cannot be told",
     ),
     Key(

@@ -308,6 +308,30 @@ def test_what_is_packed_on_stdin_is_unpacked_before(content: bytes, command: str
     assert command in str(refused.value)
 
 
+@pytest.mark.parametrize("log", [TRUTH, LLAMA], ids=["ds4", "llamacpp"])
+def test_a_log_of_carriage_returns_without_newlines_is_said_to_be_one_and_the_command_makes_it_readable(
+    log: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "my log"
+    path.write_bytes(log.read_bytes().replace(b"\n", b"\r"))
+    said = logfile_terminal.nothing_found(logfile.read_file(path).found)
+    assert said.startswith("no request found in my log: its lines end with a carriage return and no newline")
+    command = said.partition("`")[2].rpartition("`")[0]
+    assert command == rf"tr '\r' '\n' < '{path}' | agentload account -"
+    made = subprocess.run(["sh", "-c", command.partition(" | ")[0]], stdout=subprocess.PIPE, check=True).stdout
+    assert made == log.read_bytes()
+
+
+def test_on_stdin_a_log_of_carriage_returns_is_made_readable_behind_what_wrote_it() -> None:
+    found = logfile.read_stream(io.BytesIO(TRUTH.read_bytes().replace(b"\n", b"\r")), "stdin").found
+    assert r"`... | tr '\r' '\n' | agentload account -`" in logfile_terminal.nothing_found(found)
+
+
+def test_one_line_of_no_known_format_is_not_said_to_be_many() -> None:
+    found = logfile.read_stream(io.BytesIO(b"10 %\r20 %\r30 %\r"), "stdin").found
+    assert "carriage" not in logfile_terminal.nothing_found(found)
+
+
 class Endless:
     """What is binary and has no end, as /dev/urandom; of it no more than 2 MiB may be wanted."""
 
