@@ -94,7 +94,7 @@ def read_stream(
 ) -> LogAccount:
     """Account for the log that `file` gives, read once and in order; `name` is what its rows are of.
 
-    Memory is what the requests need, whatever the log's size.
+    Memory is what the requests and the statistics lines need, whatever the log's size.
 
     Raises:
         InputError, UsageError: as `read_file`; they name it as `where`.
@@ -103,7 +103,8 @@ def read_stream(
     there = size_now(file)
     blocks = formats.blocks(file)
     first = next(blocks, b"")
-    notalog.check_unpacked(first, where, where if is_file else None)
+    path = where if is_file else None
+    notalog.check_unpacked(first, where, path)
     if log_format is None:
         notalog.check_begin(first, where)
     read = formats.read(chain((first,), blocks), log_format)
@@ -112,7 +113,6 @@ def read_stream(
     none_known = lines.understood + lines.ignored + lines.markers == 0
     if read.facts.format == unknown.NAME or none_known:
         notalog.check_text(first, where)
-    path = where if is_file else None
     hint = wrapped.why_unknown(first, path) if read.looks.best is None else None
     if hint is None and none_known:
         hint = notalog.one_line(first, path)
