@@ -47,8 +47,8 @@ class Doubts:
         found += [
             Doubt(
                 "left-out",
-                f"line {line}: after the first {most:,} {what} there are {times:,} more, which are in all sums and not "
-                "listed",
+                f"line {line}: after the first {most:,} {what} there are {times:,} more, which are counted here and "
+                "not listed",
                 "cut the log at the time of interest to have these listed",
             )
             for what, (times, line, most) in self._left_out.items()

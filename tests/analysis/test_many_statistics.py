@@ -78,7 +78,7 @@ def test_events_of_a_cache_beyond_those_kept_are_in_the_sums_and_how_many_they_a
     (said,) = [one for one in found["doubts"] if one["code"] == "left-out"]
     # The first line is that of the start: the first event that is not kept stands in line 100,002.
     assert said["message"] == (
-        "line 100002: after the first 100,000 cache events there are 5 more, which are in all sums and not listed"
+        "line 100002: after the first 100,000 cache events there are 5 more, which are counted here and not listed"
     )
 
 

@@ -264,7 +264,7 @@ def test_of_very_many_suspect_lines_the_first_are_kept_and_the_others_counted(na
     (doubt,) = [one for one in facts.doubts if one.code == "left-out"]
     first = MOST_SUSPECTS + 1  # line of the first that is not kept
     assert doubt.message == (
-        f"line {first}: after the first 20,000 suspect lines there are 3 more, which are in all sums and not listed"
+        f"line {first}: after the first 20,000 suspect lines there are 3 more, which are counted here and not listed"
     )
 
 
