@@ -159,13 +159,16 @@ class Open:
         return self.begin.fits(at - self.done_ns, step_ns)
 
     def off_begin(self, at: int, step_ns: int) -> int:
-        """How far a line that puts t0 at `at` is off what is known of it; 0 when nothing is."""
-        return at - self.begin.middle(step_ns) if self.begin.known else 0
+        """How far a line that puts t0 at `at` is off what is known of it; 0 when nothing is.
+
+        Of a stamp `at` is the beginning of an interval, as long as `step_ns`: its middle is compared with a middle.
+        """
+        return at + step_ns // 2 - self.begin.middle(step_ns) if self.begin.known else 0
 
     def off_decode(self, at: int, step_ns: int) -> int:
         """How far a line that puts the beginning of decode at `at` is off, likewise."""
         if self.decode.known:
-            return at - self.decode.middle(step_ns)
+            return at + step_ns // 2 - self.decode.middle(step_ns)
         return self.off_begin(at - (self.done_ns or 0), step_ns)
 
     def parts(self, names: tuple[str, ...]) -> tuple[Any, ...]:

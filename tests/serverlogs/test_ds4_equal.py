@@ -164,3 +164,21 @@ def test_a_second_pass_is_found_where_it_begins_and_stays_in_its_place_under_its
     assert list(by.base.those(110, lambda each: each.gen == 5)) == [one]
     assert list(by.ctx.those(b"0..90:90", lambda each: each.gen in (5, 7))) == those
     assert list(by.ctx.those(b"0..90:90", lambda each: each.gen == 5)) == [one]
+
+
+def test_of_two_that_began_a_second_apart_the_lines_are_of_the_one_that_they_put_between_both() -> None:
+    ctx = "ds4-server: chat ctx=3000..6000:3000"
+    lines = (
+        f"0914 12:00:12 {ctx} prompt start",  # and cancelled at once
+        f"0914 12:00:13 {ctx} prompt start",
+        f"0914 12:00:14 {ctx} prefill chunk 0/3000 (0.0%) chunk=0.00 t/s avg=0.00 t/s 0.200s",  # begun 13.8 .. 14.8
+        f"0914 12:00:24 {ctx} prefill chunk 2048/3000 (68.3%) chunk=1.00 t/s avg=1.00 t/s 10.240s",  # 13.76 .. 14.76
+        f"0914 12:00:28 {ctx} prompt done 15.000s",  # begun 13 .. 14: between :12.5 and :13.9, nearer to the latter
+        "0914 12:00:33 ds4-server: chat ctx=6000..6050:50 gen=50 decoding chunk=11.00 t/s avg=11.00 t/s 4.545s",
+        f"0914 12:00:33 {ctx} gen=50 finish=stop 19.548s",
+    )
+    reader = Reader()
+    reader.feed("".join(line + "\n" for line in lines).encode())
+    one, other = reader.close().requests
+    assert (one.new_prefill_tokens, one.decoded_tokens, one.finish) == (None, None, None)
+    assert (other.new_prefill_tokens, other.decoded_tokens, other.finish) == (3000, 50, "stop")
