@@ -6,11 +6,12 @@ a local clock:
 
 * New Year: the stamp goes back by more than half a year. A year is added, and said where it leaves more than a week
   without lines: a stray stamp does that too.
-* The end of summer time, or a clock that was set: it goes back by less than three hours. Up to a minute is taken for a
-  clock that was set, as if no time had passed; more is made good in whole hours.
-* The beginning of summer time cannot be told from an hour without lines. Only a request that spans it tells: its own
-  monotonic durations then disagree with the stamps by a multiple of half an hour (`ds4_requests`), and all stamps after
-  the gap are moved back (`move`).
+* The end of summer time, or a clock that was set: it goes back by less than three hours. What is up to ten minutes
+  short of whole hours is taken for the end of summer time, with so much time between two lines; all else for a clock
+  that was set, as if no time had passed. A request that spans it knows better (`ds4_requests`): by its own monotonic
+  durations the stamps from there on are moved once more (`jumped`, `move`).
+* The beginning of summer time cannot be told from an hour without lines. Only a request that spans it tells: its
+  durations then disagree with the stamps by a multiple of half an hour, and all stamps after the gap are moved back.
 """
 
 import calendar
@@ -25,7 +26,8 @@ HALF_HOUR_S: Final = 1800
 _DAY_S: Final = 86_400
 _DAYS_BEFORE: Final = (0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 _DAYS_IN: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_SET_BACK_S: Final = 60  # a clock that is set goes back by no more
+_SWAPPED_S: Final = 2  # stamps that go back by no more may be of two lines that changed places
+_QUIET_S: Final = 600  # within which a line comes, when summer time ends
 _SUMMER_S: Final = 3 * 3600
 _NEAR_NS: Final = 2 * SECOND_NS + SECOND_NS // 10  # two stamps of 1 s, and a late line
 _HALF_YEAR_S: Final = 180 * _DAY_S
@@ -48,8 +50,11 @@ class WallClock:
         self._minute = b""  # that of the last stamp, as it has it
         self._minute_s = 0  # from the year's beginning to it
         self._last_s: int | None = None
-        self.gap_line: int | None = None  # the last line before which nothing was written for half an hour or more
+        # The last line before which nothing was written for half an hour or more, or the stamps went back.
+        self.gap_line: int | None = None
         self.gap_ns = 0  # its time
+        self._gap_s = 0  # since the line before
+        self.back_s = 0  # what was added there, if the stamps went back
 
     def at(self, stamp: bytes, line: int) -> int | None:
         """Return the time of `MMDD HH:MM:SS` in ns, as a line has it; None when there is no such time."""
@@ -66,9 +71,9 @@ class WallClock:
                 now_s = self._next_year(stamp, self._last_s, 366 if was_leap else 365)
                 step_s = now_s - self._last_s
             if step_s < 0:
-                now_s = self._went_back(now_s, step_s)
+                now_s = self._went_back(now_s, step_s, line)
             elif step_s >= HALF_HOUR_S:
-                self.gap_line, self.gap_ns = line, now_s * SECOND_NS
+                self._gap(line, now_s, step_s, 0)
         self._last_s = now_s
         return now_s * SECOND_NS
 
@@ -114,7 +119,10 @@ class WallClock:
             )
         return now_s
 
-    def _went_back(self, now_s: int, step_s: int) -> int:
+    def _gap(self, line: int, now_s: int, gap_s: int, back_s: int) -> None:
+        self.gap_line, self.gap_ns, self._gap_s, self.back_s = line, now_s * SECOND_NS, gap_s, back_s
+
+    def _went_back(self, now_s: int, step_s: int, line: int) -> int:
         if step_s < -_SUMMER_S:
             self._say(
                 "stamps-go-back",
@@ -123,7 +131,10 @@ class WallClock:
                 "one server in the wrong order: put the oldest first",
             )
             return now_s
-        moved_s = -step_s if step_s >= -_SET_BACK_S else -(step_s // 3600) * 3600
+        hours_s = -(step_s // 3600) * 3600
+        moved_s = hours_s if hours_s + step_s <= _QUIET_S else -step_s
+        if step_s < -_SWAPPED_S:
+            self._gap(line, now_s + moved_s, step_s + moved_s, moved_s)
         self._shift_s += moved_s
         self._say(
             "clock-set-back",
@@ -132,6 +143,19 @@ class WallClock:
             "agentload start it: then each line has a receive stamp",
         )
         return now_s + moved_s
+
+    def jumped(self, off_ns: int, last_line: int) -> int:
+        """Return by how many ns times since `gap_line` are too late, 0 for none.
+
+        So says a request that was last read in `last_line` and that later lines put `off_ns` after what it says itself.
+        """
+        if self.gap_line is None or self.gap_line <= last_line:
+            return 0
+        if not self.back_s:
+            return summer_time(off_ns) or 0
+        added_ns = self.back_s * SECOND_NS
+        right_ns = summer_time(added_ns - off_ns) or (added_ns - off_ns + SECOND_NS // 2) // SECOND_NS * SECOND_NS
+        return min(added_ns - right_ns, self._gap_s * SECOND_NS) if abs(off_ns) <= _SUMMER_S * SECOND_NS else 0
 
     def move(self, by_s: int) -> None:
         """Add `by_s` to this and all further times."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from agentload.core.packed import Packer
 from agentload.serverlogs import ds4_grammar as grammar
-from agentload.serverlogs.ds4_clock import SECOND_NS, half_hours
+from agentload.serverlogs.ds4_clock import SECOND_NS
 from agentload.serverlogs.ds4_ended import Ended
 from agentload.serverlogs.ds4_equal import Indices, first, wanted_of
 from agentload.serverlogs.ds4_rebuilds import Rebuilds
@@ -25,7 +25,7 @@ _MOST_APPENDED: Final = 64  # more than any server has sessions
 _SHOWN: Final = 8  # members of a group
 _RETRY_TOKENS: Final = 50  # a decode line comes every so many tokens
 
-Move = Callable[[int, int], bool]  # try to explain a difference (ns) seen by a request last read in line n
+Move = Callable[[int, int], int]  # ns by which a difference, seen by a request last read in line n, was explained
 
 
 class Book:
@@ -150,8 +150,8 @@ class Book:
         if not fits(one, at, step_ns):
             far = off(one, at, step_ns)
             last = max(line[0] for line in (one.first, one.chunked, one.done, one.decoded) if line is not None)
-            if step_ns and self._move(far, last):
-                at -= half_hours(far)
+            if step_ns and (late_ns := self._move(far, last)):
+                at -= late_ns
             elif step_ns and abs(far) > _OTHER_NS and one.decoded is None and one.chunked is None:
                 return None
             elif step_ns:

@@ -14,7 +14,7 @@ from agentload.core.packed import Packer
 from agentload.serverlogs import ds4_columns as columns
 from agentload.serverlogs.doubts import Doubts
 from agentload.serverlogs.ds4_bulk import BY_HAND, FEW, LEAST_BYTES, Block, Event
-from agentload.serverlogs.ds4_clock import HALF_HOUR_S, SECOND_NS, WallClock, summer_time
+from agentload.serverlogs.ds4_clock import HALF_HOUR_S, SECOND_NS, WallClock
 from agentload.serverlogs.ds4_request import LATE_NS, Where
 from agentload.serverlogs.ds4_requests import Book
 from agentload.serverlogs.ds4_starts import Starts
@@ -27,6 +27,7 @@ SMALL_BYTES: Final = 1 << 14  # a block that is smaller is read line by line: to
 _STAMP: Final = 13  # bytes
 _FAR_S: Final = 1 << 40
 _NEVER_NS: Final = 1 << 79  # no time at all is as late as that
+_LET_IT: Final = "run the server with TZ=UTC, and let agentload start it: then each line has a receive stamp"
 _DECODE, _CHUNK, _CTX = columns.DECODE, columns.CHUNK, columns.CTX
 
 
@@ -62,7 +63,7 @@ class UsualLines:
 
     def _book(self, boot: int) -> Book:
         self._batches.append(defaultdict(lambda: [0, 0, 0]))
-        return Book(boot, self._step_ns, self._doubts.add, self._summer_time, self._done)
+        return Book(boot, self._step_ns, self._doubts.add, self._jumped, self._done)
 
     def _say(self, code: str, what: str, advice: str) -> None:
         self._doubts.add(code, self._number, what, advice)
@@ -81,25 +82,29 @@ class UsualLines:
             self._stamp, self._at = stamp, at
         return self._at
 
-    def _summer_time(self, off_ns: int, last_line: int) -> bool:
-        """Whether a request that is `off_ns` off, last read in a line, proves that the wall clock jumped since."""
-        jump_ns, gap = summer_time(off_ns), self._clock.gap_line
-        if jump_ns is None or gap is None or gap <= last_line:
-            return False
+    def _jumped(self, off_ns: int, last_line: int) -> int:
+        """Return how much later than they were all times were since the wall clock jumped; 0 if none is known to.
+
+        So says a request that was last read in a line and is `off_ns` off now.
+        """
+        late_ns, gap = self._clock.jumped(off_ns, last_line), self._clock.gap_line
+        if not late_ns or gap is None:
+            return 0
         since_ns = self._clock.gap_ns
-        self._clock.move(-jump_ns // SECOND_NS)
-        self._starts.present.book.explain(-jump_ns, gap, since_ns)
-        self._texts.move(-jump_ns, since_ns)
-        self._neighbours.move(-jump_ns, since_ns)
-        self._stamp, self._at = b"", (self._at or 0) - jump_ns
-        self._doubts.add(
-            "clock-set-ahead",
-            gap,
-            f"a request that was running says that the wall clock jumped ahead by {jump_ns // SECOND_NS} s: "
-            "they are taken off from here on",
-            "run the server with TZ=UTC, and let agentload start it: then each line has a receive stamp",
-        )
-        return True
+        self._clock.move(-late_ns // SECOND_NS)
+        self._starts.present.book.explain(-late_ns, gap, since_ns)
+        self._texts.move(-late_ns, since_ns)
+        self._neighbours.move(-late_ns, since_ns)
+        self._stamp, self._at = b"", (self._at or 0) - late_ns
+        by_s, back_s = late_ns // SECOND_NS, self._clock.back_s
+        told = "a request that was running says that the wall clock"
+        if back_s:
+            told += f" was set back by {back_s - by_s} s: so much is added, not {back_s} s"
+            self._doubts.add("clock-set-back-by", gap, told, _LET_IT)
+        else:
+            told += f" jumped ahead by {by_s} s: they are taken off from here on"
+            self._doubts.add("clock-set-ahead", gap, told, _LET_IT)
+        return late_ns
 
     # ---- blocks ----------------------------------------------------------------------------------------------------
 

@@ -44,6 +44,10 @@ def _codes(facts: LogFacts) -> list[str]:
     return [one.code for one in facts.doubts]
 
 
+def _stamp(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%m%d %H:%M:%S")
+
+
 def _ns(*when: int) -> int:
     year, month, day, hour, minute, second = when
     return int(datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()) * SECOND_NS
@@ -297,6 +301,43 @@ def test_the_end_of_summer_time_inside_a_request_does_not_turn_time_back() -> No
         _ns(2026, 10, 25, 3, 0, 10) + SECOND_NS // 2,
     )
     assert "clock-set-back" in _codes(facts)
+
+
+@pytest.mark.parametrize("back_s", [30, 61, 90, 1800, 3300, 5400])
+def test_a_clock_set_back_inside_a_request_is_set_right_by_the_requests_own_durations(back_s: int) -> None:
+    noon_s = _ns(2026, 9, 14, 12, 0, 0) // SECOND_NS
+    set_back = [_stamp(noon_s + after_s - back_s) for after_s in (5, 15, 20)]
+    # Begun between the step and the line that tells of it: its times are moved too.
+    later = _request([_stamp(noon_s + after_s - back_s) for after_s in (3, 8, 18, 23)], span="0..8:8")
+    lines = _request([_stamp(noon_s), *set_back])
+    facts = _read([lines[0], later[0], lines[1], later[1], lines[2], later[2], lines[3], later[3]], year=2026)
+    one, other = facts.requests
+    assert (one.prompt_tokens, one.new_prefill_tokens, one.decoded_tokens) == (90, 90, 7)
+    begun_ns = _ns(2026, 9, 14, 12, 0, 0) + SECOND_NS // 2
+    assert (one.prefill_start, one.prefill_end, one.t_end) == (
+        begun_ns, begun_ns + 5 * SECOND_NS, begun_ns + 20 * SECOND_NS
+    )  # fmt: skip
+    assert (other.prefill_start, other.t_end) == (begun_ns + 3 * SECOND_NS, begun_ns + 23 * SECOND_NS)
+    assert [code for code in _codes(facts) if code.startswith("clock")] == ["clock-set-back", "clock-set-back-by"]
+    (told,) = (doubt for doubt in facts.doubts if doubt.code == "clock-set-back-by")
+    assert told.message == (
+        "line 2: a request that was running says that the wall clock was set back by "
+        f"{back_s} s: so much is added, not {back_s - 3 if back_s != 3300 else 3600} s"
+    )
+
+
+def test_a_clock_set_back_when_no_request_was_running_is_as_if_no_time_had_passed() -> None:
+    later = _request(["0914 11:58:55", "0914 11:59:00", "0914 11:59:10", "0914 11:59:15"], span="0..8:8")
+    one, other = _read([*CALM, *later], year=2026).requests  # 85 s back: at 12:00:20 again
+    assert one.t_end == _ns(2026, 9, 14, 12, 0, 20) + SECOND_NS // 2
+    assert other.prefill_start == _ns(2026, 9, 14, 12, 0, 20) + SECOND_NS // 2
+
+
+def test_ten_minutes_without_lines_at_the_end_of_summer_time_are_ten_minutes() -> None:
+    first = _request(["1025 02:50:00", "1025 02:50:05", "1025 02:50:15", "1025 02:50:20"])
+    later = _request(["1025 02:00:20", "1025 02:00:25", "1025 02:00:35", "1025 02:00:40"], span="0..8:8")
+    one, other = _read([*first, *later], year=2026).requests
+    assert (other.prefill_start or 0) - (one.t_end or 0) == 600 * SECOND_NS
 
 
 def test_the_beginning_of_summer_time_inside_a_request_is_seen_by_its_own_durations() -> None:
