@@ -20,7 +20,7 @@ from agentload.serverlogs.ds4_equal import Indices, first, wanted_of
 from agentload.serverlogs.ds4_rebuilds import Rebuilds
 from agentload.serverlogs.ds4_request import Open, Say, Where
 
-_OTHER_NS: Final = 60 * SECOND_NS  # further off, a first line is not of the only request that its integers fit
+_OTHER_NS: Final = 60 * SECOND_NS  # further off, a first line may be of another request than its integers fit
 _MOST_APPENDED: Final = 64  # more than any server has sessions
 _SHOWN: Final = 8  # members of a group
 _RETRY_TOKENS: Final = 50  # a decode line comes every so many tokens
@@ -131,10 +131,11 @@ class Book:
     def _any_fits(self, found: Iterable[Open], begun: int) -> bool:
         return any(one.fits_begin(begun, self._step_ns) for one in found)
 
-    def _pick(self, found: list[Open], at: int, where: Where, *, decode: bool = False) -> Open | None:
+    def _pick(self, found: list[Open], at: int, where: Where, *, decode: bool = False, before: int = -1) -> Open | None:
         """Return the request a line belongs to, of those its integers fit; None when it is of none of them.
 
-        The line tells of when the request (or its decode) began.
+        The line tells of when the request (or its decode) began, and that it had generated so many tokens `before`,
+        -1: that it was in prefill.
         """
         step_ns = self._step_ns
         fits, off = (Open.fits_decode, Open.off_decode) if decode else (Open.fits_begin, Open.off_begin)
@@ -144,7 +145,7 @@ class Book:
         if len(found) > 1:
             self._join(found, where)
         one = min(found, key=lambda one: (abs(off(one, at, step_ns)), one.number))
-        one.gone = False
+        gone, one.gone = one.gone, False
         if one.group is not None:  # what others' lines may have told must not narrow it
             return one
         if not fits(one, at, step_ns):
@@ -152,9 +153,12 @@ class Book:
             last = max(line[0] for line in (one.first, one.chunked, one.done, one.decoded) if line is not None)
             if step_ns and (late_ns := self._move(far, last)):
                 at -= late_ns
-            elif step_ns and abs(far) > _OTHER_NS and one.decoded is None and one.chunked is None:
-                return None
             elif step_ns:
+                # Only a clock that jumped, or a machine that slept, puts its very next line so much too late.
+                follows = before < 0 or (before == 0 and one.done_ns is not None)
+                is_next = follows and far > 0 and not gone
+                if abs(far) > _OTHER_NS and one.decoded is None and one.chunked is None and not is_next:
+                    return None
                 self._say(
                     "clock-and-durations-disagree",
                     where[0],
@@ -244,7 +248,7 @@ class Book:
             or first(those(lambda one: one.gen == before))
             or first(those(lambda one: one.gen < before))  # lines between were lost
         )
-        one = self._pick(found, at - took_ns, where, decode=True)
+        one = self._pick(found, at - took_ns, where, decode=True, before=before)
         if one is None:
             if known or (same and not found):
                 return False
@@ -324,7 +328,7 @@ class Book:
             or self._by.swapped(self._groups, those(lambda _: True), spans[1], gen)
             or first(those(lambda one: one.gen <= gen))
         )
-        one = self._pick(found, at - took_ns, where)
+        one = self._pick(found, at - took_ns, where, before=gen)
         if one is None:
             one = None if known else self._late(where, ctx, 0, at - took_ns)
             if one is None:

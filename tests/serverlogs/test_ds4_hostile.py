@@ -353,6 +353,44 @@ def test_the_beginning_of_summer_time_inside_a_request_is_seen_by_its_own_durati
     assert "clock-set-ahead" in _codes(facts)
 
 
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_a_machine_that_slept_between_two_lines_of_a_request_does_not_make_it_two(place: int) -> None:
+    # It slept for 300 s, in which its monotonic clock stood still.
+    stamps = ["0914 12:00:00", "0914 12:00:05", "0914 12:00:15", "0914 12:00:20"]
+    slept = [stamp.replace("12:00", "12:05") for stamp in stamps[place:]]
+    facts = _read(_request([*stamps[:place], *slept]), year=2026)
+    (one,) = facts.requests
+    assert (one.prompt_tokens, one.new_prefill_tokens, one.decoded_tokens, one.finish) == (90, 90, 7, "stop")
+    begun_ns = _ns(2026, 9, 14, 12, 0, 0) + SECOND_NS // 2
+    assert (one.prefill_start, one.prefill_end, one.decode_end, one.t_end) == (
+        begun_ns, begun_ns + 5 * SECOND_NS, begun_ns + 15 * SECOND_NS, begun_ns + 20 * SECOND_NS
+    )  # fmt: skip
+    assert _codes(facts) == ["clock-and-durations-disagree"]
+    assert facts.doubts[0].message.startswith(
+        f"line {place + 1}: ctx 0..90:90 line 1 began 300.0 s off what its earlier lines say"
+    )
+
+
+WENT = f"0914 12:00:01 {SERVER}chat ctx=0..90:90 TOOLS stream closed during prefill"
+
+
+@pytest.mark.parametrize(
+    ("between", "later"),
+    [
+        ([], _request(["", "", "", "0914 12:05:20"])[3:]),
+        ([WENT], _request(["", "0914 12:05:05", "0914 12:05:15", "0914 12:05:20"])[1:]),
+        ([], _request(["", "0914 12:00:05", "0914 12:00:15", "0914 12:00:20"], start_s=300)[1:]),
+    ],
+    ids=["lines between are lost", "its client went away", "begun earlier"],
+)
+def test_a_line_five_minutes_off_is_of_another_request_unless_it_is_the_next_one(
+    between: list[str], later: list[str]
+) -> None:
+    one, other = _read([CALM[0], *between, *later], year=2026).requests
+    assert (one.finish, one.new_prefill_tokens) == ("cancelled" if between else None, None)
+    assert (other.finish, other.new_prefill_tokens, other.decoded_tokens) == ("stop", 90, 7)
+
+
 def test_an_hour_without_lines_is_an_hour() -> None:
     later = _request(["0329 03:10:00", "0329 03:10:05", "0329 03:10:15", "0329 03:10:20"], span="0..8:8")
     facts = _read([*_request(["0329 01:59:00", "0329 01:59:05", "0329 01:59:15", "0329 01:59:20"]), *later], year=2026)
