@@ -11,6 +11,7 @@ which real logs keep to the ms. They stay a group, for more than one way of givi
 from typing import Final
 
 from agentload.core.packed import NAMES, Flat, Packer, shifted
+from agentload.serverlogs.ds4_groups import share
 from agentload.serverlogs.ds4_request import DECODE_PARTS, END_PARTS, Open, Say
 
 _RECENT: Final = 4_096  # requests: far more than end within the few lines that a running one needs to tell of a jump
@@ -46,6 +47,7 @@ class Ended:
         name = f"boot {self._boot} group {members[0].group}" if len(members) > 1 else None
         ended = {one.number for one in members}
         self.waiting = [one for one in self.waiting if one.number not in ended]
+        share(members)
         add_up(members)
         for one in members:
             self.add(one, name)

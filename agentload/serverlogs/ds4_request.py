@@ -37,6 +37,8 @@ END_PARTS: Final = ("finish", "finish_gen", "end_ns", "ended", "tool_ids", "tool
 
 Say = Callable[[str, int, str, str], None]  # code, line, what, advice
 Where = tuple[int, int]  # line and byte offset: a Proof, made only of those lines that end up proving something
+# Tokens, ns it took, where it puts t0, where it stands; whether it is sure to be that request's, and its last one.
+Chunk = tuple[int, int, int, Where, bool]
 
 
 @dataclass(slots=True, eq=False)
@@ -116,6 +118,7 @@ class Open:
     gone = False  # it seems to have ended without a line
     cancelled: Where | None = None
     group: int | None = None
+    told: list[Chunk] | None = None  # since it is in a group: chunk lines given to it, whichever member's they are
 
     def __init__(
         self,
@@ -180,6 +183,11 @@ class Open:
         for name, value in zip(names, values, strict=True):
             setattr(self, name, value)
 
+    @property
+    def prefilled(self) -> bool:
+        """Whether any line says that all of its prompt was done."""
+        return self.done_ns is not None or self.decoded is not None or self.finish is not None
+
     # ---- times -----------------------------------------------------------------------------------------------------
 
     def _begins(self, step_ns: int) -> tuple[int | None, int | None]:
@@ -229,7 +237,7 @@ class Open:
         """Return what is known, as a `LoggedRequest` has it; `say` hears of what was lost."""
         start, decode_start = self._begins(step_ns)
         decode_end = self._decode_end(decode_start, step_ns)
-        prefilled = self.done_ns is not None or self.decoded is not None or self.finish is not None
+        prefilled = self.prefilled
         prefill_end, new = decode_start, self.new
         if self.done_ns is not None and start is not None:
             prefill_end = start + self.done_ns

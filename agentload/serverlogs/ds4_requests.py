@@ -4,12 +4,13 @@ By integers first: lines of prefill and finish name cached and prompt tokens, a 
 tokens, chunks and generated tokens only grow, each decode line begins where the one before ended. Then by time: what a
 line says of when its request began must lie within what is known of that. Requests that both leave open, equal and
 begun within the resolution of the stamps, become one group: each line is still counted once, so sums over the group
-are exact, but which member it was of is a guess, and said to be one.
+are exact, but which member it was of is a guess, and said to be one; of members that were never done, prefill counts as
+far as their lines prove it (`ds4_groups`).
 """
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import islice, tee
+from itertools import chain, islice, tee
 from typing import Final
 
 from agentload.core.packed import Packer
@@ -17,15 +18,23 @@ from agentload.serverlogs import ds4_grammar as grammar
 from agentload.serverlogs.ds4_clock import SECOND_NS
 from agentload.serverlogs.ds4_ended import Ended
 from agentload.serverlogs.ds4_equal import Indices, first, wanted_of
+from agentload.serverlogs.ds4_groups import hold, keep, tell
 from agentload.serverlogs.ds4_rebuilds import Rebuilds
 from agentload.serverlogs.ds4_request import Open, Say, Where
 
 _OTHER_NS: Final = 60 * SECOND_NS  # further off, a first line may be of another request than its integers fit
 _MOST_APPENDED: Final = 64  # more than any server has sessions
-_SHOWN: Final = 8  # members of a group
 _RETRY_TOKENS: Final = 50  # a decode line comes every so many tokens
 
 Move = Callable[[int, int], int]  # ns by which a difference, seen by a request last read in line n, was explained
+
+
+def _is_done(one: Open) -> bool:
+    return one.done_ns is not None
+
+
+def _is_not_done(one: Open) -> bool:
+    return one.done_ns is None
 
 
 class Book:
@@ -114,19 +123,13 @@ class Book:
         merged = [one for group in old - {name} for one in self._groups.pop(group)]
         self._still_open[name] = self._still_open.get(name, 0) + sum(one.number in self._open for one in new)
         self._still_open[name] += sum(self._still_open.pop(group) for group in old - {name})
+        for one in new:
+            hold(one)
         for one in (*merged, *new):
             one.group = name
         group = self._groups.setdefault(name, [])
         group += merged + new
-        shown = sorted(one.first[0] for one in group[:_SHOWN])
-        more = f" and {len(group) - _SHOWN} more" if len(group) > _SHOWN else ""
-        self._say(
-            "equal-requests",
-            where[0],
-            f"the requests that begin in lines {', '.join(map(str, shown))}{more} cannot be told apart: only their "
-            "sums are sure",
-            "make prompts differ in length; receive stamps tell apart what begins in one second",
-        )
+        tell(group, len(group), where[0], self._say)
 
     def _any_fits(self, found: Iterable[Open], begun: int) -> bool:
         return any(one.fits_begin(begun, self._step_ns) for one in found)
@@ -198,8 +201,9 @@ class Book:
         found = first(earlier)
         if not self._any_fits(again, begun):
             grouped = [one for one in same if one.group is not None]
-            if grouped and (not found or self._any_fits(grouped, begun)):
-                return True  # which of the group is so far does not matter to any sum
+            if grouped and (not found or self._any_fits(grouped, begun)):  # the group has none that is not so far
+                keep((tokens, took_ns, begun, where, False), grouped, grouped, self._groups, self._step_ns)
+                return True
         one = self._pick(found, begun, where)
         if one is None:
             if known or (same and not found):  # its position was passed: not a line of any
@@ -209,6 +213,8 @@ class Book:
                 return False
             one.begin.add(begun)
         one.chunk, one.chunk_ns, one.chunked = tokens, took_ns, where
+        if one.told is not None:
+            keep((tokens, took_ns, begun, where, False), [one], same, self._groups, self._step_ns)
         self._by.moved(one)
         return True
 
@@ -325,7 +331,7 @@ class Book:
         found = (
             first(those(lambda one: gen in (one.gen, one.gen + one.earlier_gen) and one.done_ns is not None))
             or first(those(lambda one: gen in (one.gen, one.gen + one.earlier_gen)))
-            or self._by.swapped(self._groups, those(lambda _: True), spans[1], gen)
+            or self._by.swapped(self._groups, chain(those(_is_done), those(_is_not_done)), spans[1], gen)
             or first(those(lambda one: one.gen <= gen))
         )
         one = self._pick(found, at - took_ns, where, before=gen)
