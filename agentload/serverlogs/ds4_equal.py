@@ -7,12 +7,15 @@ prompt in one second would take 9 s.
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
+from itertools import islice, takewhile
 from operator import itemgetter
 from typing import Final, Generic, TypeVar
 
+from agentload.serverlogs.ds4_clock import SECOND_NS
 from agentload.serverlogs.ds4_request import DECODE_PARTS, Open
 
 _MOST_COMPARED: Final = 64
+_NEAR_NS: Final = 4 * SECOND_NS  # what puts two beginnings so far apart is not of one request: more than twice over
 
 _Key = TypeVar("_Key")
 
@@ -60,6 +63,20 @@ def wanted_of(ones: Iterable[Open], wanted: Wanted) -> Iterator[Open]:
     return filter(wanted, ones)
 
 
+def is_done(one: Open) -> bool:
+    """Whether it has its `prompt done`."""
+    return one.done_ns is not None
+
+
+def is_not_done(one: Open) -> bool:
+    """Whether it has not."""
+    return one.done_ns is None
+
+
+def _least(place: tuple[int, Open]) -> int:
+    return place[1].begin.least
+
+
 class _Shelves:
     """Very many requests of one key by their states, each in the order in which they came."""
 
@@ -93,6 +110,17 @@ class _Shelves:
 
     def those(self, wanted: Wanted) -> Iterator[Open]:
         found = [shelf for state, shelf in self._shelves.items() if state is None or wanted(shelf[0][1])]
+        return (one for _, one in merge(*found, key=itemgetter(0)) if wanted(one))
+
+    def near(self, wanted: Wanted, begun: int) -> Iterator[Open]:
+        found = [
+            takewhile(
+                lambda place: _least(place) <= begun + _NEAR_NS,
+                islice(shelf, bisect_left(shelf, begun - _NEAR_NS, key=_least), None),
+            )
+            for state, shelf in self._shelves.items()
+            if state is None or wanted(shelf[0][1])
+        ]
         return (one for _, one in merge(*found, key=itemgetter(0)) if wanted(one))
 
 
@@ -136,6 +164,11 @@ class Index(Generic[_Key]):
         """
         shelves = self._shelves.get(key)
         return wanted_of(self.of.get(key, ()), wanted) if shelves is None else shelves.those(wanted)
+
+    def near(self, key: _Key, wanted: Wanted, begun: int) -> Iterator[Open]:
+        """Return the wanted ones, of very many only some: those whose beginnings are in order, and near a time."""
+        shelves = self._shelves.get(key)
+        return self.those(key, wanted) if shelves is None else shelves.near(wanted, begun)
 
 
 class Indices:

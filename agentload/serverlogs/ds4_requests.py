@@ -17,7 +17,7 @@ from agentload.core.packed import Packer
 from agentload.serverlogs import ds4_grammar as grammar
 from agentload.serverlogs.ds4_clock import SECOND_NS
 from agentload.serverlogs.ds4_ended import Ended
-from agentload.serverlogs.ds4_equal import Indices, first, wanted_of
+from agentload.serverlogs.ds4_equal import Indices, first, is_done, is_not_done, wanted_of
 from agentload.serverlogs.ds4_groups import hold, keep, tell
 from agentload.serverlogs.ds4_rebuilds import Rebuilds
 from agentload.serverlogs.ds4_request import Open, Say, Where
@@ -27,14 +27,6 @@ _MOST_APPENDED: Final = 64  # more than any server has sessions
 _RETRY_TOKENS: Final = 50  # a decode line comes every so many tokens
 
 Move = Callable[[int, int], int]  # ns by which a difference, seen by a request last read in line n, was explained
-
-
-def _is_done(one: Open) -> bool:
-    return one.done_ns is not None
-
-
-def _is_not_done(one: Open) -> bool:
-    return one.done_ns is None
 
 
 class Book:
@@ -131,14 +123,16 @@ class Book:
         group += merged + new
         tell(group, len(group), where[0], self._say)
 
+    def _first_near(self, found: Iterable[Open], begun: int) -> list[Open]:
+        return first(one for one in found if not one.gone and one.fits_begin(begun, self._step_ns))
+
     def _any_fits(self, found: Iterable[Open], begun: int) -> bool:
         return any(one.fits_begin(begun, self._step_ns) for one in found)
 
     def _pick(self, found: list[Open], at: int, where: Where, *, decode: bool = False, before: int = -1) -> Open | None:
         """Return the request a line belongs to, of those its integers fit; None when it is of none of them.
 
-        The line tells of when the request (or its decode) began, and that it had generated so many tokens `before`,
-        -1: that it was in prefill.
+        The line tells when the request (or its decode) began; it had generated `before` tokens, -1: it was in prefill.
         """
         step_ns = self._step_ns
         fits, off = (Open.fits_decode, Open.off_decode) if decode else (Open.fits_begin, Open.off_begin)
@@ -195,11 +189,14 @@ class Book:
         if spans is None or spans[2] != of or tokens > of:
             return False
         begun = at - took_ns
-        earlier, again = tee(
-            self._by.ctx.those(ctx, lambda one: one.done_ns is None and (one.chunked is None or one.chunk < tokens))
-        )
-        found = first(earlier)
-        if not self._any_fits(again, begun):
+
+        def is_before(one: Open) -> bool:
+            return one.done_ns is None and (one.chunked is None or one.chunk < tokens)
+
+        earlier, again = tee(self._by.ctx.those(ctx, is_before))
+        near = self._first_near(self._by.ctx.near(ctx, is_before, begun), begun)
+        found = near or first(earlier)
+        if not near and not self._any_fits(again, begun):
             grouped = [one for one in same if one.group is not None]
             if grouped and (not found or self._any_fits(grouped, begun)):  # the group has none that is not so far
                 keep((tokens, took_ns, begun, where, False), grouped, grouped, self._groups, self._step_ns)
@@ -224,10 +221,14 @@ class Book:
         if len(same) == 1 and self._only_done(same[0], took_ns, at, where):
             return True
         begun = at - took_ns
-        those = self._by.ctx.those(ctx, lambda one: one.done_ns is None)
-        undone, again = tee(one for one in those if one.decoded is None and took_ns >= one.chunk_ns)
-        found = first(undone)
-        if not self._any_fits(again, begun):  # lines of a group's members are given to them by guess
+
+        def is_undone(one: Open) -> bool:
+            return one.decoded is None and took_ns >= one.chunk_ns
+
+        undone, again = tee(filter(is_undone, self._by.ctx.those(ctx, is_not_done)))
+        near = self._first_near(filter(is_undone, self._by.ctx.near(ctx, is_not_done, begun)), begun)
+        found = near or first(undone)
+        if not near and not self._any_fits(again, begun):  # lines of a group's members are given to them by guess
             grouped = [one for one in same if one.done_ns is None and one.group is not None]
             found = first(one for one in grouped if one.fits_begin(begun, self._step_ns)) or found or first(grouped)
         one = self._pick(found, begun, where)
@@ -331,7 +332,7 @@ class Book:
         found = (
             first(those(lambda one: gen in (one.gen, one.gen + one.earlier_gen) and one.done_ns is not None))
             or first(those(lambda one: gen in (one.gen, one.gen + one.earlier_gen)))
-            or self._by.swapped(self._groups, chain(those(_is_done), those(_is_not_done)), spans[1], gen)
+            or self._by.swapped(self._groups, chain(those(is_done), those(is_not_done)), spans[1], gen)
             or first(those(lambda one: one.gen <= gen))
         )
         one = self._pick(found, at - took_ns, where, before=gen)

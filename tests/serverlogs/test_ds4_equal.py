@@ -9,6 +9,7 @@ from agentload.serverlogs.ds4 import Reader
 from agentload.serverlogs.ds4_equal import Index, Indices, first, swapped
 from agentload.serverlogs.ds4_request import Anchor, Open
 
+SECOND_NS = 1_000_000_000
 MOST = 64  # requests that a line is held against
 TEXTS = (
     ("00", "chat ctx=0..90:90 prompt start"),
@@ -97,6 +98,24 @@ def test_a_request_is_found_by_its_state_in_the_order_in_which_it_came_whatever_
     for one in those[1::2]:
         index.drop(b"0..90:90", one)
     assert index.of == {}
+
+
+def test_of_very_many_only_those_that_began_near_a_time_are_looked_at() -> None:
+    index = Index[bytes]()
+    those = [opened(number) for number in range(2 * MOST)]
+    for one in those:
+        index.add(b"0..90:90", one)
+        one.begin.add(one.number * 2 * SECOND_NS)
+    asked = []
+
+    def all_are(one: Open) -> bool:
+        asked.append(one)
+        return True
+
+    # At most four seconds before and after 101 s: from 97 to 105 s.
+    assert [one.number for one in index.near(b"0..90:90", all_are, 101 * SECOND_NS)] == [49, 50, 51, 52]
+    assert len(asked) == 5  # one for all that are in its state, and each of the four
+    assert list(index.near(b"0..8:8", all_are, 0)) == []
 
 
 def has_generated(gen: int, one: Open) -> bool:

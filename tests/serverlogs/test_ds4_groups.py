@@ -88,3 +88,24 @@ def test_a_finish_line_is_of_a_member_whose_prompt_is_done() -> None:
         (90, 90, 3, "stop"), (90, 90, 5, "stop"), (90, 50, 7, "stop")
     ]  # fmt: skip
     assert [one.code for one in facts.doubts] == ["equal-requests"]
+
+
+def test_a_request_is_told_apart_from_more_that_were_cancelled_before_it_than_a_line_is_held_against() -> None:
+    def minute(number: int, second: int) -> str:
+        return f"12:{number % 60:02d}:{second:02d}" if number < 60 else f"13:{number % 60:02d}:{second:02d}"
+
+    cancelled = [
+        (minute(number, second), f"{CTX} {text}")
+        for number in range(70)
+        for second, text in ((10, "prompt start"), (20, CHUNK.format(2048, 10.0)))
+    ]
+    facts = read(
+        *cancelled,
+        (minute(70, 10), f"{CTX} prompt start"),
+        (minute(70, 20), f"{CTX} {CHUNK.format(2048, 10.0)}"),
+        (minute(70, 30), f"{CTX} {CHUNK.format(4096, 20.0)}"),
+        (minute(70, 40), f"{CTX} prompt done 30.000s"),
+    )
+    assert [one.new_prefill_tokens for one in facts.requests] == [*[2048] * 70, 6000]
+    assert {one.group for one in facts.requests} == {None}
+    assert [one.code for one in facts.doubts] == ["request-without-end"]
