@@ -95,10 +95,12 @@ def segment_body(page: Page, segment: dict[str, Any], log_format: str | None, *,
             for name, one in rows
         ],
     )
-    if not all(_adds_up(one) for _, one in rows):
-        page.say(
-            "* not cached + new prefill: of some requests not all three are known, and a column adds up what is known"
-        )
+    odd = [one for _, one in rows if not _adds_up(one)]
+    if odd:
+        why = "of some requests not all three are known, and a column adds up what is known"
+        if all(_more_cached(one) for one in odd):  # ds4 names where its cache stood
+            why = "by the log, more was cached of some requests than their prompts have"
+        page.say(f"* not cached + new prefill: {why}")
     for phase, doing in (("prefill", "prefilling"), ("decode", "decoding")):
         page.table(
             f"{phase.capitalize()}: busy while any request is {doing}; summed counts each by itself",
@@ -134,6 +136,13 @@ def segment_body(page: Page, segment: dict[str, Any], log_format: str | None, *,
 def _adds_up(one: dict[str, Any]) -> bool:
     prompt, parts = one["prompt_tokens"], (one["cached_tokens"], one["new_prefill_tokens"])
     return prompt is None or parts == (None, None) or (None not in parts and prompt == sum(parts))
+
+
+def _more_cached(one: dict[str, Any]) -> bool:
+    """Whether more is cached than the prompts have, with nothing unknown."""
+    parts = one["prompt_tokens"], one["cached_tokens"], one["new_prefill_tokens"]
+    told = None not in parts and not any(one["unknown"][column] for column in _COUNTED if column != "decoded_tokens")
+    return told and parts[0] < parts[1] + parts[2]
 
 
 def _leaves_out(one: dict[str, Any], phase: str) -> bool:

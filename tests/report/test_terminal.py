@@ -109,6 +109,19 @@ def test_a_prompt_that_is_not_cached_and_new_is_marked_and_explained(found: dict
     assert "* not cached + new prefill: of some requests not all three are known" in prose(text)
 
 
+def test_a_prompt_of_which_more_was_cached_than_it_has_is_not_said_to_be_unknown(found: dict[str, Any]) -> None:
+    whole = found["segments"][0]["whole"]
+    whole |= {"prompt_tokens": 1_000, "cached_tokens": 2_000, "new_prefill_tokens": 0}
+    said = "* not cached + new prefill: by the log, more was cached of some requests than their prompts have"
+    text = terminal.render(found)
+    assert next(line.split() for line in text.splitlines() if line.startswith("all "))[2:5] == ["1,000*", "2,000", "0"]
+    assert said in prose(text)
+    assert "not all three are known" not in prose(text)
+    whole["unknown"] = {**whole["unknown"], "prompt_tokens": 1}
+    assert said not in prose(terminal.render(found))
+    assert "of some requests not all three are known" in prose(terminal.render(found))
+
+
 def test_the_time_to_first_token_is_shown_of_all_and_of_each_agent(found: dict[str, Any]) -> None:
     found["segments"][0]["first_token"] = {
         "whole": {"requests": 4, "median_ns": 1_250_000_000, "worst_ns": 8_000_000_000, "worst_request": "a1-r0"},
