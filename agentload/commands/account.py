@@ -74,8 +74,8 @@ def _of_log(path: Path, log_format: str | None, segment: str | None, out: Path |
         raise InterruptionError(f"interrupted: this is of the {made.found['log']['bytes']:,} bytes that came before")
     check_tells(made)
     if out is None and not as_json:
+        log = "-" if str(path) == "-" else in_shell(path)
         typer.echo(
-            f"nothing was written; for the tables: agentload account {shown(in_shell(path))} --out DIR, or "
-            "agentload export",
+            f"nothing was written; for the tables: agentload account {shown(log)} --out DIR, or agentload export",
             err=True,
         )

@@ -19,6 +19,17 @@ def test_a_logs_account_is_shown_and_how_to_get_its_tables_is_said(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("given", "word"), [("-", "-"), ("./-x.log", "./-x.log"), ("two words.log", "'two words.log'")]
+)
+def test_the_command_for_the_tables_names_the_log_as_a_shell_takes_it(given: str, word: str, tmp_path: Path) -> None:
+    if given != "-":
+        (tmp_path / given).write_bytes(TRUTH.read_bytes())
+    done = program("account", given, cwd=tmp_path, stdin=TRUTH.read_bytes() if given == "-" else b"")
+    said = f"nothing was written; for the tables: agentload account {word} --out DIR, or agentload export"
+    assert (done.returncode, done.stderr) == (0, f"{said}\n")
+
+
 def test_json_has_the_keys_that_programs_count_on_and_nothing_else_is_on_stdout(tmp_path: Path) -> None:
     done = program("account", str(TRUTH), "--json", cwd=tmp_path)
     found = json.loads(done.stdout)
