@@ -20,6 +20,8 @@ settings.load_profile("suite")
 # Hundreds of tests start a Python of their own; without this each would compile our sources anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# With it each part of a `print` is a write of its own, and a server's log has half a line now and then.
+os.environ.pop("PYTHONUNBUFFERED", None)
 # Typer and Rich take these for a terminal, whatever they write to; some CI systems set them.
 for _name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "TERMINAL_WIDTH"):
     os.environ.pop(_name, None)

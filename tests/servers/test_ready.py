@@ -44,7 +44,8 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"this is no gzip")
 
     def log_message(self, form, *args):
-        print(self.path, args[1], flush=True)
+        sys.stdout.write(f"{self.path} {args[1]}\\n")  # one write: half a line may be read
+        sys.stdout.flush()
 
 HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 '''
