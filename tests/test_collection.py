@@ -11,10 +11,11 @@ def test_another_process_at_another_time_collects_these_very_tests(
     pytestconfig: pytest.Config, request: pytest.FixtureRequest
 ) -> None:
     """A name made from a clock, a process or a set's order differs between two workers, now and then or always."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     found = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "-p", "no:cacheprovider", "tests"],
         cwd=pytestconfig.rootpath,
-        env={**os.environ, "PYTHONHASHSEED": "4711"},
+        env=environment | {"PYTHONHASHSEED": "4711"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
