@@ -234,36 +234,54 @@ class Packed(Blocks[LoggedRequest]):
         return Blocks(self._blocks, self._order, unpack, lambda values: values)
 
 
-class Packer:
-    """Takes requests as they end, and gives them back in the order of their keys."""
+class Packing(Generic[S]):
+    """Takes rows, each with a key; of more than a few it packs whole blocks as they come."""
 
-    def __init__(self, few: int = FEW) -> None:
-        """So `few` come back as objects."""
+    def __init__(self, pack_rows: Callable[[Sequence[S]], bytes], few: int) -> None:
+        """So `few` stay as they are."""
+        self.keys = array("q")
+        self.open: list[S] = []  # rows that are not packed; while they are few, all
         self._few = few
+        self._pack_rows = pack_rows
         self._blocks: list[bytes] = []
-        self._open: list[Flat] = []
-        self._keys = array("q")
 
-    def add(self, key: int, values: Flat) -> None:
-        """Add one; equal keys stay in the order in which they came."""
-        self._keys.append(key)
-        self._open.append(values)
-        if len(self._open) >= BLOCK and len(self._keys) > self._few:
-            self._flush(len(self._open) // BLOCK * BLOCK)
+    @property
+    def are_few(self) -> bool:
+        """Whether none was packed."""
+        return len(self.keys) <= self._few
+
+    def add(self, key: int, row: S) -> None:
+        """Add one."""
+        self.keys.append(key)
+        self.open.append(row)
+        if len(self.open) >= BLOCK and len(self.keys) > self._few:
+            self._flush(len(self.open) // BLOCK * BLOCK)
 
     def _flush(self, count: int) -> None:
         for start in range(0, count, BLOCK):
-            self._blocks.append(_pack(self._open[start : min(start + BLOCK, count)]))
-        del self._open[:count]
+            self._blocks.append(self._pack_rows(self.open[start : min(start + BLOCK, count)]))
+        del self.open[:count]
+
+    def packed(self) -> tuple[bytes, ...]:
+        """Pack the rest, and return all blocks."""
+        self._flush(len(self.open))
+        return tuple(self._blocks)
+
+
+class Packer(Packing[Flat]):
+    """Takes requests as they end, and gives them back in the order of their keys; equal ones as they came."""
+
+    def __init__(self, few: int = FEW) -> None:
+        """So `few` come back as objects."""
+        super().__init__(_pack, few)
 
     def close(self) -> Sequence[LoggedRequest]:
         """Return all of them."""
-        places = np.argsort(np.array(self._keys, np.int64), kind="stable")
+        places = np.argsort(np.array(self.keys, np.int64), kind="stable")
         order = array("q", places.tobytes())
-        if len(order) <= self._few:  # to pack them first took as long as to read all of their lines
-            return tuple(whole(self._open[place]) for place in order)
-        self._flush(len(self._open))
-        return Packed(tuple(self._blocks), order)
+        if self.are_few:  # to pack them first took as long as to read all of their lines
+            return tuple(whole(self.open[place]) for place in order)
+        return Packed(self.packed(), order)
 
 
 def pack(requests: Iterable[LoggedRequest], few: int = FEW) -> Sequence[LoggedRequest]:

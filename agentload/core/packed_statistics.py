@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final, overload
 
-from agentload.core.packed import BLOCK, Blocks, Flat, Mapped, thick, thin
+from agentload.core.packed import Blocks, Flat, Mapped, Packing, thick, thin
 from agentload.core.records import Proof, Statistic
 
 FEW: Final = 20_000  # so many come back as objects: 12 MB
@@ -44,29 +44,18 @@ class StatisticsPacker:
 
     def __init__(self, few: int = FEW) -> None:
         """So `few` come back as objects."""
-        self._few = few
-        self._blocks: list[bytes] = []
-        self._open: list[Statistic] = []
-        self._lines = array("q")
+        self._rows = Packing(_pack, few)  # by their lines
 
     def add(self, one: Statistic) -> None:
         """Add one."""
-        self._lines.append(one.proof.line)
-        self._open.append(one)
-        if len(self._open) >= BLOCK and len(self._lines) > self._few:
-            self._flush(len(self._open) // BLOCK * BLOCK)
-
-    def _flush(self, count: int) -> None:
-        for start in range(0, count, BLOCK):
-            self._blocks.append(_pack(self._open[start : min(start + BLOCK, count)]))
-        del self._open[:count]
+        self._rows.add(one.proof.line, one)
 
     def close(self) -> Sequence[Statistic]:
         """Return all of them: a tuple, or packed."""
-        if len(self._lines) <= self._few:
-            return tuple(self._open)
-        self._flush(len(self._open))
-        return PackedStatistics(tuple(self._blocks), self._lines, range(len(self._lines)))
+        rows = self._rows
+        if rows.are_few:
+            return tuple(rows.open)
+        return PackedStatistics(rows.packed(), rows.keys, range(len(rows.keys)))
 
 
 def pack(statistics: Iterable[Statistic], few: int = FEW) -> Sequence[Statistic]:
